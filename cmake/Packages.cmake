@@ -1,0 +1,6 @@
+# The third-party libraries (docs/adr says why each one is here). All are Debian packages, installed
+# by tools/setup.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(qhull REQUIRED IMPORTED_TARGET qhull_r)

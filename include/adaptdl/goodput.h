@@ -1,0 +1,89 @@
+/* Goodput: how fast a training job learns, and the batch size that makes it learn fastest.
+ *
+ * Notation, everywhere in the library: N nodes, R replicas (one process per device), m local (atomic)
+ * batch size, s accumulation steps, B = R * m * (s + 1) the total batch size, B0 the initial batch
+ * size for which the learning rate was tuned, scale = B / B0. All functions are pure and safe to
+ * call from any thread; none blocks. */
+#ifndef ADAPTDL_GOODPUT_H
+#define ADAPTDL_GOODPUT_H
+
+#include "adaptdl/status.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The step-time model, in seconds:
+ *   T_accum(m)     = alpha_c + beta_c * m
+ *   T_network(N,R) = alpha_n + beta_n * max(R - 2, 1e-8)   if N > 1
+ *                    alpha_r + beta_r * max(R - 2, 1e-8)   else if R > 1
+ *                    1e-8 + 1e-8 * max(R - 2, 1e-8)        else
+ *   T_optim        = (T_accum^gamma + T_network^gamma)^(1/gamma) */
+typedef struct adl_perf_params {
+    double alpha_c, beta_c; /* compute: constant, per example */
+    double alpha_n, beta_n; /* network between nodes: constant, per replica beyond the second */
+    double alpha_r, beta_r; /* network within a node, likewise */
+    double gamma;           /* 1: no overlap of compute and network ... 10: nearly perfect */
+} adl_perf_params;
+
+/* Gradient statistics: sqr = |G|^2, var = tr(Sigma), both at the initial batch size. */
+typedef struct adl_grad_params {
+    double sqr, var;
+} adl_grad_params;
+
+/* Everything needed to predict one job's goodput. */
+typedef struct adl_goodput {
+    adl_perf_params perf;
+    adl_grad_params grad;
+    double init_batch_size; /* B0 >= 1 */
+} adl_goodput;
+
+/* What optimize may choose from. Zero means "open" for each bound. */
+typedef struct adl_batch_limits {
+    double max_batch_size; /* total over all replicas; 0: B0 */
+    double min_local_bsz;  /* 0: 1 */
+    double max_local_bsz;  /* 0: max_batch_size */
+    bool accumulation;     /* may s be more than 0? */
+} adl_batch_limits;
+
+typedef struct adl_batch_choice {
+    double goodput;  /* useful examples per second */
+    int local_bsz;   /* m */
+    int accum_steps; /* s */
+} adl_batch_choice;
+
+/* Are all parameters finite and in their ranges (times > 0, 1 <= gamma <= 10, sqr and var >= 0)?
+ * The error names the field. */
+ADL_API ADL_MUST adl_status adl_goodput_check(const adl_goodput *model);
+
+/* T_accum, T_network and T_optim in seconds. No checks: for callers that evaluate millions. */
+ADL_API double adl_accum_time(const adl_perf_params *perf, double local_bsz);
+ADL_API double adl_network_time(const adl_perf_params *perf, int nodes, int replicas);
+ADL_API double adl_optim_time(const adl_perf_params *perf, int nodes, int replicas,
+                              double local_bsz);
+
+/* gain(scale) = (var + sqr) / (var / scale + sqr), 1 when the denominator is <= 0: how many steps at
+ * B0 one step at scale * B0 is worth. */
+ADL_API double adl_gain(adl_grad_params grad, double scale);
+
+/* Examples per second; efficiency in (0, 1]; their product. EINVAL when R < N, N < 1, m < 1, s < 0,
+ * or (efficiency and goodput) B < B0. */
+ADL_API ADL_MUST adl_status adl_throughput(const adl_goodput *model, int nodes, int replicas,
+                                           double local_bsz, int accum_steps, double *out);
+ADL_API ADL_MUST adl_status adl_efficiency(const adl_goodput *model, double batch_size,
+                                           double *out);
+ADL_API ADL_MUST adl_status adl_goodput_evaluate(const adl_goodput *model, int nodes, int replicas,
+                                                 double local_bsz, int accum_steps, double *out);
+
+/* The (m, s) of highest goodput for N nodes and R replicas, among 50 total batch sizes in geometric
+ * steps. EINVAL with a message for bad bounds (min > max, B0 > max_batch_size, R < N, N < 1). */
+ADL_API ADL_MUST adl_status adl_goodput_optimize(const adl_goodput *model,
+                                                 const adl_batch_limits *limits, int nodes,
+                                                 int replicas, adl_batch_choice *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,44 @@
+/* A job's memo of its own model: the best goodput for every (N, R) that a policy asks about, computed
+ * once. One goodput, asked millions of times. A handle belongs to one thread at a time (queries fill
+ * the memo); different handles are independent. */
+#ifndef ADAPTDL_SPEEDUP_H
+#define ADAPTDL_SPEEDUP_H
+
+#include "adaptdl/fit.h"
+#include "adaptdl/goodput.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct adl_speedup adl_speedup;
+
+/* Takes copies of everything. model == NULL: nothing is known yet, the job speeds up linearly.
+ * profile (may be NULL) corrects the rate where measurements exist, see adl_speedup_rate. Memory
+ * is allocated here once (about 40 bytes per replica count up to max_replicas). */
+ADL_API ADL_MUST adl_status adl_speedup_new(const adl_goodput *model,
+                                            const adl_batch_limits *limits,
+                                            const adl_profile_point *profile, size_t profile_count,
+                                            int max_replicas, adl_speedup **out);
+ADL_API void adl_speedup_free(adl_speedup *speedup);
+
+/* optimize(N, R) / optimize(1, 1); 0 at R = 0; R without a model. A (N, R) that the bounds forbid, or
+ * R > max_replicas: 0. */
+ADL_API double adl_speedup_get(adl_speedup *speedup, int nodes, int replicas);
+
+/* The choice behind it; goodput 0 where there is none. Without a model: all zero. */
+ADL_API adl_batch_choice adl_speedup_choice(adl_speedup *speedup, int nodes, int replicas);
+
+/* Initial-batch steps' worth of progress per second: optimize(N, R) / B0 * exp(-residual), where
+ * residual = mean log(measured / modelled step time) at that replica count, single-node and
+ * multi-node kept apart, linear in log R between profiled counts, constant outside, 0 where nothing
+ * was measured. R without a model. */
+ADL_API double adl_speedup_rate(adl_speedup *speedup, int nodes, int replicas);
+
+/* Was there a model? */
+ADL_API bool adl_speedup_known(const adl_speedup *speedup);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,125 @@
+/* The base module: error text, buffers, memory faults, random numbers, JSON fields. */
+#include "harness.h"
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <unistd.h>
+
+TEST(error_text_can_be_wrapped)
+{
+    CHECK_INT(adli_fail(ADL_EINVAL, "column %d", 3), ADL_EINVAL);
+    CHECK_INT(adli_wrap(ADL_EINVAL, "file %s", "a.csv"), ADL_EINVAL);
+    CHECK_STR(adl_error(), "file a.csv: column 3");
+    CHECK_INT(adli_fail(ADL_EIO, "again: %s", adl_error()), ADL_EIO);
+    CHECK_STR(adl_error(), "again: file a.csv: column 3");
+}
+
+TEST(buffer_stops_at_its_maximum)
+{
+    adli_buf buf;
+    adli_buf_init(&buf, 10);
+    adli_buf_printf(&buf, "%d", 12345);
+    CHECK_OK(adli_buf_check(&buf));
+    adli_buf_puts(&buf, "67890");
+    CHECK_OK(adli_buf_check(&buf));
+    CHECK_STR(buf.data, "1234567890");
+    adli_buf_puts(&buf, "x");
+    CHECK_FAILS(adli_buf_check(&buf), ADL_ENOMEM, "10 bytes");
+    CHECK_STR(buf.data, "1234567890");
+    adli_buf_fini(&buf);
+}
+
+TEST(buffer_writes_doubles_that_read_back)
+{
+    const double values[] = {0, 0.1, 1.0 / 3, 1e-300, 123456789012345678.0, -2.5};
+    for (size_t i = 0; i < ADLI_COUNT(values); i++) {
+        adli_buf buf;
+        adli_buf_init(&buf, 64);
+        adli_buf_double(&buf, values[i]);
+        CHECK(strtod(buf.data, NULL) == values[i]);
+        adli_buf_fini(&buf);
+    }
+}
+
+TEST(buffer_escapes_json)
+{
+    adli_buf buf;
+    adli_buf_init(&buf, 64);
+    adli_buf_json(&buf, "a\"b\\c\n");
+    CHECK_STR(buf.data, "\"a\\\"b\\\\c\\u000a\"");
+    adli_buf_fini(&buf);
+}
+
+TEST(the_nth_allocation_fails_on_demand)
+{
+    adli_mem_fail_at(2);
+    void *first = adli_calloc(1, 8), *second = adli_calloc(1, 8), *third = adli_calloc(1, 8);
+    CHECK(first && !second && third);
+    adli_mem_fail_at(0);
+    free(first);
+    free(third);
+    volatile size_t huge = SIZE_MAX / 2; /* volatile: the compiler would refuse the constant */
+    CHECK(adli_realloc(NULL, huge, 16) == NULL);
+}
+
+TEST(random_numbers_repeat_and_stay_in_range)
+{
+    adli_rng a, b;
+    adli_rng_init(&a, 7);
+    adli_rng_init(&b, 7);
+    int seen[5] = {0};
+    for (int i = 0; i < 1000; i++) {
+        int value = adli_rng_range(&a, 1, 5);
+        CHECK_INT(value, adli_rng_range(&b, 1, 5));
+        CHECK(value >= 1 && value <= 5);
+        seen[value - 1]++;
+    }
+    for (int i = 0; i < 5; i++)
+        CHECK(seen[i] > 100);
+}
+
+TEST(json_fields_are_checked_by_name)
+{
+    json_t *root = NULL;
+    const char *text = "{\"n\": 3, \"x\": 1.5, \"s\": \"w\", \"a\": [1, 2], \"b\": true}";
+    REQUIRE_OK(adli_json_parse(text, strlen(text), &root));
+    int n;
+    double x, a[2];
+    bool b;
+    CHECK_OK(adli_json_int(root, "n", 0, 10, &n));
+    CHECK_INT(n, 3);
+    CHECK_OK(adli_json_double(root, "x", &x));
+    CHECK_OK(adli_json_bool(root, "b", &b));
+    CHECK_OK(adli_json_doubles(root, "a", 2, a));
+    CHECK_FAILS(adli_json_int(root, "x", 0, 10, &n), ADL_EINVAL, "\"x\" must be a whole number");
+    CHECK_FAILS(adli_json_int(root, "n", 5, 10, &n), ADL_EINVAL, "from 5 to 10");
+    CHECK_FAILS(adli_json_double(root, "s", &x), ADL_EINVAL, "not a string");
+    CHECK_FAILS(adli_json_double(root, "none", &x), ADL_EINVAL, "\"none\" is missing");
+    CHECK_FAILS(adli_json_doubles(root, "a", 3, a), ADL_EINVAL, "must have 3 numbers");
+    json_decref(root);
+    CHECK_FAILS(adli_json_parse("{\"a\":1,\"a\":2}", 13, &root), ADL_EINVAL, "not JSON");
+}
+
+TEST(files_are_replaced_whole)
+{
+    char path[] = "/tmp/adl-test-XXXXXX";
+    int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    close(fd);
+    CHECK_OK(adli_file_write(path, "hello", 5));
+    adli_buf buf;
+    adli_buf_init(&buf, 4);
+    CHECK_FAILS(adli_file_read(path, &buf), ADL_EINVAL, "limit of 4 bytes");
+    adli_buf_fini(&buf);
+    adli_buf_init(&buf, 100);
+    CHECK_OK(adli_file_read(path, &buf));
+    CHECK_STR(buf.data, "hello");
+    adli_buf_fini(&buf);
+    unlink(path);
+    CHECK_FAILS(adli_file_read(path, &buf), ADL_ENOENT, path);
+    CHECK_FAILS(adli_file_write("/nonexistent/x", "", 0), ADL_EIO, "/nonexistent/x");
+}
