@@ -84,6 +84,11 @@ const char *adl_policy_name(const adl_policy *policy)
     return policy->class->name;
 }
 
+bool adl_policy_adapts(const adl_policy *policy)
+{
+    return policy->class->adapts;
+}
+
 adl_status adl_policy_set(adl_policy *policy, const char *parameter, double value)
 {
     char names[512] = "";

@@ -29,7 +29,7 @@ static adl_status check_job(const adl_snapshot *snapshot, const adl_job *job)
         return adli_fail(ADL_EINVAL, "job %s: a count is negative", job->name);
     const double numbers[] = {job->submit_s,    job->last_change_s,  job->attained_s, job->run_s,
                               job->mean_active, job->restart_cost_s, job->progress,
-                              job->total_work,  job->remaining_steps};
+                              job->total_work,  job->epoch_work, job->remaining_steps};
     for (size_t i = 0; i < ADLI_COUNT(numbers); i++)
         if (!isfinite(numbers[i]))
             return adli_fail(ADL_EINVAL, "job %s: a time or amount is not finite", job->name);

@@ -15,7 +15,7 @@
 
 enum { PATH_SIZE = 4096, TIME_MAX_S = 1000000000 };
 
-/* What the OSDI'21 traces leave unsaid; a folder's own applications.csv takes precedence. */
+/* What the OSDI'21 traces leave unsaid; used when the folder has no applications.csv. */
 static const struct known {
     const char *name;
     int epochs, max_local, fixed_replicas, fixed_batch;
@@ -310,11 +310,11 @@ static adl_status load_validations(adli_app *app, const char *directory)
     return ADL_OK;
 }
 
-static adl_status apply_known(adli_app *app, const char *directory, const struct known *known)
+static adl_status apply_known(adli_app *app, const char *root, const struct known *known)
 {
     if (known->epochs > app->epochs)
-        return adli_fail(ADL_EINVAL, "%s: %d epochs are wanted, the validations hold %d", directory,
-                         known->epochs, app->epochs);
+        return adli_fail(ADL_EINVAL, "%s/%s: %d epochs are wanted, the validations hold %d", root,
+                         app->name, known->epochs, app->epochs);
     if (known->epochs > 0)
         app->epochs = known->epochs;
     if (known->max_local > 0)
@@ -349,9 +349,16 @@ static adl_status load_app(const char *root, const char *name, adli_app *app)
     status = load_step_times(app, directory);
     if (status == ADL_OK)
         status = load_validations(app, directory);
-    for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(known_apps); i++)
-        if (strcmp(known_apps[i].name, name) == 0)
-            status = apply_known(app, directory, &known_apps[i]);
+    return status;
+}
+
+static adl_status apply_built_in(const char *root, adli_traces *traces)
+{
+    adl_status status = ADL_OK;
+    for (int a = 0; a < traces->count; a++)
+        for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(known_apps); i++)
+            if (strcmp(known_apps[i].name, traces->apps[a].name) == 0)
+                status = apply_known(&traces->apps[a], root, &known_apps[i]);
     return status;
 }
 
@@ -366,8 +373,10 @@ static adl_status load_overrides(const char *root, adli_traces *traces)
     adli_csv csv = {0};
     bool more = false;
     adl_status status = join(path, root, "applications.csv");
-    if (status != ADL_OK || stat(path, &info) != 0)
+    if (status != ADL_OK)
         return status;
+    if (stat(path, &info) != 0)
+        return apply_built_in(root, traces);
     status = adli_csv_open(&csv, path, columns, 5, 1);
     while (status == ADL_OK && (status = adli_csv_next(&csv, &more)) == ADL_OK && more) {
         struct known own = {.name = adli_csv_text(&csv, 0)};
