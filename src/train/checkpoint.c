@@ -131,6 +131,14 @@ static adl_status load_from_list(adl_checkpoint *store, int dir, const adli_ckpt
     return ADL_OK;
 }
 
+/* What is saved from now on must be newer than anything that is there. */
+static void choose_generation(adl_checkpoint *store, const adli_ckpt_list *list)
+{
+    store->generation = (uint64_t)store->options.restarts;
+    if (list->count && list->ids[0].generation > store->generation)
+        store->generation = list->ids[0].generation;
+}
+
 static adl_status load_newest(adl_checkpoint *store, int dir)
 {
     enum { TRIES = 16 };
@@ -140,10 +148,7 @@ static adl_status load_newest(adl_checkpoint *store, int dir)
         adl_status status = adli_ckpt_list_read(dir, &list);
         if (status != ADL_OK)
             return status;
-        /* What is saved from now on must be newer than anything that is there. */
-        store->generation = (uint64_t)store->options.restarts;
-        if (list.count && list.ids[0].generation > store->generation)
-            store->generation = list.ids[0].generation;
+        choose_generation(store, &list);
         status = load_from_list(store, dir, &list, &again);
         adli_ckpt_list_fini(&list);
         if (status != ADL_OK || !again)
@@ -158,28 +163,20 @@ static adl_status load_only(adl_checkpoint *store, int dir)
 {
     adli_ckpt_limits limits = {store->options.max_state_bytes, store->options.max_total_bytes};
     adli_ckpt_content content;
+    adli_ckpt_list list;
     adli_ckpt_id id;
+    adl_status status = adli_ckpt_list_read(dir, &list);
+    if (status != ADL_OK)
+        return status;
+    choose_generation(store, &list);
+    adli_ckpt_list_fini(&list);
     if (!adli_ckpt_id_parse(store->options.only, &id))
         return ADL_OK; /* "none" */
-    adl_status status = adli_ckpt_read(dir, id, store->program, &limits, &content);
+    status = adli_ckpt_read(dir, id, store->program, &limits, &content);
     if (status != ADL_OK)
         return status;
     take_pending(store, &content);
     adli_ckpt_content_fini(&content);
-    return ADL_OK;
-}
-
-/* With `only`, the generation still has to be that of load_newest. */
-static adl_status choose_generation(adl_checkpoint *store, int dir)
-{
-    adli_ckpt_list list;
-    adl_status status = adli_ckpt_list_read(dir, &list);
-    if (status != ADL_OK)
-        return status;
-    store->generation = (uint64_t)store->options.restarts;
-    if (list.count && list.ids[0].generation > store->generation)
-        store->generation = list.ids[0].generation;
-    adli_ckpt_list_fini(&list);
     return ADL_OK;
 }
 
@@ -189,20 +186,14 @@ static adl_status open_directory(adl_checkpoint *store)
     if (store->options.is_writer && mkdir(path, 0777) != 0 && errno != EEXIST)
         return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0 && errno == ENOENT && !store->options.only)
+    const char *only = store->options.only;
+    if (dir < 0 && errno == ENOENT && (!only || strcmp(only, "none") == 0))
         return ADL_OK; /* a reader that is here before the writer */
     if (dir < 0)
         return adli_fail(errno == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: %s", path, strerror(errno));
     if (store->options.is_writer && adli_ckpt_remove_leftovers(store->io, dir) != ADL_OK)
         adli_checkpoint_log(store, "%s: %s", path, adl_error());
-    adl_status status = ADL_OK;
-    if (store->options.only) {
-        status = choose_generation(store, dir);
-        if (status == ADL_OK)
-            status = load_only(store, dir);
-    } else {
-        status = load_newest(store, dir);
-    }
+    adl_status status = store->options.only ? load_only(store, dir) : load_newest(store, dir);
     close(dir);
     return status == ADL_OK ? status : adli_wrap(status, "%s", path);
 }

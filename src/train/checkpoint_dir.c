@@ -144,7 +144,7 @@ static int remove_checkpoint(const adli_ckpt_io *io, int dir, adli_ckpt_id id)
 {
     char name[ADLI_CKPT_DIR_NAME_MAX], away[ADLI_CKPT_DIR_NAME_MAX + 32];
     adli_ckpt_id_name(id, name);
-    snprintf(away, sizeof away, ADLI_CKPT_TEMPORARY "old-%s", name);
+    snprintf(away, sizeof away, ADLI_CKPT_TEMPORARY_FORMAT "-old", name);
     if (io->rename(dir, name, away) != 0) {
         if (errno == ENOENT)
             return 0;

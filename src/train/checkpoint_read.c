@@ -147,6 +147,9 @@ static adl_status read_all(int dir, const adli_ckpt_limits *limits, adli_ckpt_co
         bool total = left < limits->max_state_bytes;
         adl_status status = read_state(dir, &out->manifest.entries[i],
                                        total ? left : limits->max_state_bytes, out->values[i]);
+        if (status == ADL_EINVAL && total)
+            return adli_wrap(status, "with all states limited to %llu bytes",
+                             (unsigned long long)limits->max_total_bytes);
         if (status != ADL_OK)
             return status;
         left -= out->values[i]->length;

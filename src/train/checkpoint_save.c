@@ -117,24 +117,29 @@ static void account(adl_checkpoint *store)
         adli_checkpoint_log(store, "%s", save->outcome.warning);
 }
 
-static adli_save_phase phase_of(adl_checkpoint *store)
-{
-    pthread_mutex_lock(&store->save.lock);
-    adli_save_phase phase = store->save.phase;
-    pthread_mutex_unlock(&store->save.lock);
-    return phase;
-}
-
 void adli_save_reap(adl_checkpoint *store)
 {
-    adli_save_phase phase = phase_of(store);
-    if (phase == ADLI_SAVE_DONE) {
-        store->save.phase = phase = ADLI_SAVE_IDLE; /* the thread waits for REQUESTED only */
+    adli_save *save = &store->save;
+    pthread_mutex_lock(&save->lock);
+    bool finished = save->phase == ADLI_SAVE_DONE;
+    if (finished)
+        save->phase = ADLI_SAVE_IDLE;
+    bool idle = save->phase == ADLI_SAVE_IDLE;
+    pthread_mutex_unlock(&save->lock);
+    if (finished) {
         account(store);
-        store->unreported = store->save.status;
+        store->unreported = save->status;
     }
-    if (phase == ADLI_SAVE_IDLE)
+    if (idle)
         free_retired(store);
+}
+
+static bool is_busy(adl_checkpoint *store)
+{
+    pthread_mutex_lock(&store->save.lock);
+    bool busy = store->save.phase != ADLI_SAVE_IDLE;
+    pthread_mutex_unlock(&store->save.lock);
+    return busy;
 }
 
 static void wait_until_idle(adl_checkpoint *store)
@@ -326,7 +331,7 @@ bool adl_checkpoint_due(adl_checkpoint *store, double now_s)
         store->due_started = true;
         store->due_s = now_s;
     }
-    if (now_s - store->due_s < store->options.interval_s || phase_of(store) != ADLI_SAVE_IDLE)
+    if (now_s - store->due_s < store->options.interval_s || is_busy(store))
         return false;
     store->due_s = now_s;
     return true;
@@ -337,7 +342,7 @@ void adl_checkpoint_get_info(adl_checkpoint *store, adl_checkpoint_info *info)
     adli_save_reap(store);
     adl_checkpoint_info full = store->info;
     full.pending = (int)store->pending_count;
-    full.busy = phase_of(store) != ADLI_SAVE_IDLE;
+    full.busy = is_busy(store);
     full.size = info->size < sizeof full ? info->size : sizeof full;
     memcpy(info, &full, full.size);
 }

@@ -296,7 +296,8 @@ static adl_status write_into(const adli_ckpt_plan *plan, int dir, adli_ckpt_outc
     if (status != ADL_OK)
         goto out;
     adli_ckpt_id_name(out->id, name);
-    snprintf(temporary, sizeof temporary, ADLI_CKPT_TEMPORARY "new-%s-%ld", name, (long)getpid());
+    snprintf(temporary, sizeof temporary, ADLI_CKPT_TEMPORARY_FORMAT "-new-%ld", name,
+             (long)getpid());
     status = fill_temporary(&w, dir, temporary, out);
     if (status == ADL_OK && plan->io->rename(dir, temporary, name) != 0)
         status = adli_fail(ADL_EIO, "rename to %s: %s", name, strerror(errno));

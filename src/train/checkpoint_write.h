@@ -4,8 +4,10 @@
 
 #include "train/checkpoint_dir.h"
 
-/* Directories under this prefix are nobody's once their writer is gone. */
-#define ADLI_CKPT_TEMPORARY ".tmp-checkpoint-"
+/* Directories under this prefix are nobody's once their writer is gone. The format takes the name of
+ * the checkpoint that they are to become, or were. */
+#define ADLI_CKPT_TEMPORARY        ".tmp-checkpoint-"
+#define ADLI_CKPT_TEMPORARY_FORMAT ".tmp-%s"
 
 /* Removes a directory of plain files; 0, or -1 with errno. Removes as much as it can. */
 int adli_ckpt_remove_tree(const adli_ckpt_io *io, int dir, const char *name);
