@@ -69,6 +69,7 @@ typedef struct adl_conv2d {
     int stride;  /* default 1 */
     int padding; /* zeros on each side, default 0 */
     bool no_bias;
+    bool direct; /* never Winograd's algorithm (3x3, stride 1), faster but rounding a little more */
 } adl_conv2d;
 /* [B][C][H][W] -> [B][out][(H + 2 padding - kernel) / stride + 1][...W]. Parameters:
  * weight [out][C][kernel][kernel], bias [out]. */
@@ -124,14 +125,17 @@ ADL_API ADL_MUST adl_status adl_net_build(adl_net *net, uint64_t seed);
 /* ---- running it ------------------------------------------------------------------------------ */
 
 typedef struct adl_pass {
-    bool train;    /* keep what backward needs; dropout on; batch statistics */
-    uint64_t seed; /* of this pass's dropout; give another one each step (and replica) */
+    bool train;      /* keep what backward needs; dropout on; batch statistics */
+    bool input_grad; /* backward will be asked for dx */
+    uint64_t seed;   /* of this pass's dropout; give another one each step (and replica) */
 } adl_pass;
 
-/* x: [batch][input shape]. *out: [batch][output shape], owned by the network, valid until its next
- * forward or adl_net_free. x must stay as it is until backward is done when pass->train. The first
- * call with a batch size, thread count and mode prepares primitives for it; the last
- * ADL_NET_PLANS of them are kept. EINVAL for batch < 1; ENOMEM; ESTATE before adl_net_build. */
+/* x: [batch][input shape]. pass: NULL = evaluation. *out: [batch][output shape], owned by the network,
+ * valid until its next forward or adl_net_free. After a training pass, x and the parameters must stay
+ * as they are until backward is done. The first call with a new batch size, thread count or kind of
+ * pass prepares primitives for it (milliseconds); the last ADL_NET_PLANS of them are kept. Results
+ * depend on the number of threads in the last bits only, and not on earlier calls. EINVAL for
+ * batch < 1; ENOMEM; ESTATE before adl_net_build. */
 ADL_API ADL_MUST adl_status adl_net_forward(adl_net *net, const float *x, int batch,
                                             const adl_pass *pass, const float **out);
 #define ADL_NET_PLANS 8
@@ -141,10 +145,10 @@ typedef enum adl_grad_mode {
     ADL_GRAD_ADD, /* grad += this batch's gradient */
 } adl_grad_mode;
 
-/* Backward through the last forward, which must have been a training pass (ESTATE otherwise, and
- * when it was gone through backward already). dout: d loss / d out, [batch][output shape]. dx: filled
- * with d loss / d x, [batch][input shape], or NULL (cheaper). After a failure the gradients are
- * undefined. */
+/* Backward through the last forward, which must have been a training pass (ESTATE otherwise, and when
+ * backward was done already). dout: d loss / d out, [batch][output shape]. dx: NULL, or filled with
+ * d loss / d x, [batch][input shape], when the pass said input_grad (ESTATE otherwise). After a failure
+ * the gradients are undefined. */
 ADL_API ADL_MUST adl_status adl_net_backward(adl_net *net, const float *dout, float *dx,
                                              adl_grad_mode mode);
 
