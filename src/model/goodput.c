@@ -1,0 +1,283 @@
+/* The one place where goodput is computed. The scheduler, the simulator, the training library and the
+ * Python package all come here, so they can never disagree about what a configuration is worth.
+ *
+ *   goodput(N, R, m, s) = throughput(N, R, m, s) * efficiency(B),   B = R * m * (s + 1)
+ *
+ * after Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning",
+ * OSDI 2021, sections 3.1 and 3.2. */
+#include "adaptdl/goodput.h"
+
+#include "base/mem.h"
+#include "base/status.h"
+
+#include <limits.h>
+#include <math.h>
+
+enum { CANDIDATES = 50 };
+
+/* Batch sizes that differ by less than this are the same: B / R and the geometric steps are rounded. */
+#define ROUNDING 1e-8
+/* Times and statistics between these can be added, multiplied and divided without leaving double. */
+#define TINY     1e-100
+#define LARGE    1e100
+
+/* ---- the step-time model ---- */
+
+/* T_accum(m) = alpha_c + beta_c * m */
+double adl_accum_time(const adl_perf_params *perf, double local_bsz)
+{
+    return perf->alpha_c + perf->beta_c * local_bsz;
+}
+
+/* T_network(N, R) = alpha_n + beta_n * max(R - 2, 1e-8)   if N > 1
+ *                   alpha_r + beta_r * max(R - 2, 1e-8)   else if R > 1
+ *                   1e-8 + 1e-8 * max(R - 2, 1e-8)        else */
+double adl_network_time(const adl_perf_params *perf, int nodes, int replicas)
+{
+    double beyond = fmax((double)replicas - 2, 1e-8);
+    if (nodes > 1)
+        return perf->alpha_n + perf->beta_n * beyond;
+    if (replicas > 1)
+        return perf->alpha_r + perf->beta_r * beyond;
+    return 1e-8 + 1e-8 * beyond;
+}
+
+/* T_optim = (T_accum^gamma + T_network^gamma)^(1/gamma), with the larger of the two taken out of the
+ * root so that no power can overflow: high * (1 + (low / high)^gamma)^(1/gamma). */
+static double overlap(double accum, double network, double gamma)
+{
+    double high = fmax(accum, network), low = fmin(accum, network);
+    if (!(high > 0))
+        return 0;
+    double power = pow(low / high, gamma);
+    /* 1 + power rounds to 1: usual on one replica, and it saves the second root */
+    if (power < 1e-17)
+        return high;
+    return high * pow(1 + power, 1 / gamma);
+}
+
+double adl_optim_time(const adl_perf_params *perf, int nodes, int replicas, double local_bsz)
+{
+    return overlap(adl_accum_time(perf, local_bsz), adl_network_time(perf, nodes, replicas),
+                   perf->gamma);
+}
+
+/* ---- statistical efficiency ---- */
+
+/* gain(scale) = (var + sqr) / (var / scale + sqr) */
+double adl_gain(adl_grad_params grad, double scale)
+{
+    double denominator = grad.var / scale + grad.sqr;
+    if (!(denominator > 0))
+        return 1;
+    double gain = (grad.var + grad.sqr) / denominator;
+    return isfinite(gain) ? gain : 1;
+}
+
+/* efficiency(B) = gain(scale) / scale, scale = B / B0 */
+static double efficiency(const adl_goodput *model, double batch_size)
+{
+    double scale = batch_size / model->init_batch_size;
+    return adl_gain(model->grad, scale) / scale;
+}
+
+/* ---- checks ---- */
+
+static adl_status check_range(const char *name, double value, double low, double high)
+{
+    if (value >= low && value <= high) /* false for NaN */
+        return ADL_OK;
+    return adli_fail(ADL_EINVAL, "%s must be from %g to %g, not %g", name, low, high, value);
+}
+
+adl_status adl_goodput_check(const adl_goodput *model)
+{
+    const adl_perf_params *perf = &model->perf;
+    const struct {
+        const char *name;
+        double value, low, high;
+    } ranges[] = {
+        {"alpha_c", perf->alpha_c, 0, LARGE},
+        {"beta_c", perf->beta_c, 0, LARGE},
+        {"alpha_n", perf->alpha_n, 0, LARGE},
+        {"beta_n", perf->beta_n, 0, LARGE},
+        {"alpha_r", perf->alpha_r, 0, LARGE},
+        {"beta_r", perf->beta_r, 0, LARGE},
+        {"gamma", perf->gamma, 1, 10},
+        {"alpha_c + beta_c", perf->alpha_c + perf->beta_c, TINY, 2 * LARGE},
+        {"grad sqr", model->grad.sqr, 0, LARGE},
+        {"grad var", model->grad.var, 0, LARGE},
+        {"init batch size", model->init_batch_size, 1, INT_MAX},
+    };
+    for (size_t i = 0; i < ADLI_COUNT(ranges); i++) {
+        adl_status status =
+            check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
+        if (status != ADL_OK)
+            return status;
+    }
+    return ADL_OK;
+}
+
+static adl_status check_placement(int nodes, int replicas)
+{
+    if (nodes < 1)
+        return adli_fail(ADL_EINVAL, "N must be at least 1, not %d", nodes);
+    if (replicas < nodes)
+        return adli_fail(ADL_EINVAL, "R must be at least N: R = %d, N = %d", replicas, nodes);
+    return ADL_OK;
+}
+
+static adl_status check_batch(const adl_goodput *model, double batch_size)
+{
+    /* the slack is for B0 that are not whole numbers */
+    if (batch_size >= model->init_batch_size * (1 - 1e-12) && batch_size <= LARGE)
+        return ADL_OK;
+    return adli_fail(ADL_EINVAL, "batch size %.15g must be at least the initial batch size %.15g",
+                     batch_size, model->init_batch_size);
+}
+
+/* ---- evaluate ---- */
+
+/* throughput(N, R, m, s) = B / (s * T_accum + T_optim) */
+adl_status adl_throughput(const adl_goodput *model, int nodes, int replicas, double local_bsz,
+                          int accum_steps, double *out)
+{
+    *out = 0;
+    adl_status status = adl_goodput_check(model);
+    if (status == ADL_OK)
+        status = check_placement(nodes, replicas);
+    if (status == ADL_OK)
+        status = check_range("m", local_bsz, 1, INT_MAX);
+    if (status == ADL_OK)
+        status = check_range("s", accum_steps, 0, INT_MAX);
+    if (status != ADL_OK)
+        return status;
+    double batch_size = replicas * local_bsz * (accum_steps + 1.0);
+    *out = batch_size / (accum_steps * adl_accum_time(&model->perf, local_bsz) +
+                         adl_optim_time(&model->perf, nodes, replicas, local_bsz));
+    return ADL_OK;
+}
+
+adl_status adl_efficiency(const adl_goodput *model, double batch_size, double *out)
+{
+    *out = 0;
+    adl_status status = adl_goodput_check(model);
+    if (status == ADL_OK)
+        status = check_batch(model, batch_size);
+    if (status == ADL_OK)
+        *out = efficiency(model, batch_size);
+    return status;
+}
+
+adl_status adl_goodput_evaluate(const adl_goodput *model, int nodes, int replicas, double local_bsz,
+                                int accum_steps, double *out)
+{
+    double batch_size = replicas * local_bsz * (accum_steps + 1.0);
+    double rate;
+    *out = 0;
+    adl_status status = adl_throughput(model, nodes, replicas, local_bsz, accum_steps, &rate);
+    if (status == ADL_OK)
+        status = check_batch(model, batch_size);
+    if (status == ADL_OK)
+        *out = rate * efficiency(model, batch_size);
+    return status;
+}
+
+/* ---- optimize ---- */
+
+/* The limits with every open bound replaced and m's bounds made whole. */
+typedef struct batch_range {
+    double max_batch, min_m, max_m;
+    bool accumulation;
+} batch_range;
+
+static adl_status resolve(const adl_goodput *model, const adl_batch_limits *limits,
+                          batch_range *out)
+{
+    double max_batch = limits->max_batch_size, max_m = limits->max_local_bsz;
+    out->accumulation = limits->accumulation;
+    out->max_batch = max_batch == 0 ? model->init_batch_size : max_batch;
+    out->min_m = limits->min_local_bsz == 0 ? 1 : ceil(limits->min_local_bsz);
+    out->max_m = max_m == 0 ? ceil(out->max_batch) : floor(max_m);
+    adl_status status = check_range("max_batch_size", out->max_batch, 1, INT_MAX);
+    if (status == ADL_OK)
+        status = check_range("min local batch size", out->min_m, 1, INT_MAX);
+    if (status == ADL_OK)
+        status = check_range("max local batch size", out->max_m, 1, INT_MAX);
+    if (status != ADL_OK)
+        return status;
+    if (model->init_batch_size > out->max_batch)
+        return adli_fail(ADL_EINVAL, "init batch size %.15g is more than max_batch_size %.15g",
+                         model->init_batch_size, out->max_batch);
+    if (out->min_m > out->max_m)
+        return adli_fail(ADL_EINVAL, "no whole local batch size from %.15g to %.15g",
+                         limits->min_local_bsz == 0 ? 1 : limits->min_local_bsz,
+                         max_m == 0 ? out->max_batch : max_m);
+    return ADL_OK;
+}
+
+/* How a total batch size B is split over R replicas into (m, s). */
+static void split(const batch_range *range, double init, int replicas, double batch, double *m,
+                  double *s)
+{
+    double local = batch / replicas;
+    *s = 0;
+    if (range->accumulation) {
+        *s = ceil(local / range->max_m - ROUNDING) - 1;
+        /* one gradient alone gives no noise estimate */
+        if (replicas == 1 && local > init + ROUNDING)
+            *s = fmax(*s, 1);
+        *s = fmax(*s, 0);
+        *m = ceil(local / (*s + 1) - ROUNDING);
+    } else {
+        *m = ceil((replicas == 1 ? init : local) - ROUNDING);
+    }
+    *m = fmin(fmax(*m, range->min_m), range->max_m);
+}
+
+/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact; the
+ * first best wins. Steps often give the (m, s) of the step before, which is not computed again.
+ * Candidates below B0 (a max_m too small for these replicas) have no goodput and are passed over. */
+adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits, int nodes,
+                                int replicas, adl_batch_choice *out)
+{
+    batch_range range;
+    *out = (adl_batch_choice){0};
+    adl_status status = adl_goodput_check(model);
+    if (status == ADL_OK)
+        status = check_placement(nodes, replicas);
+    if (status == ADL_OK)
+        status = resolve(model, limits, &range);
+    if (status != ADL_OK)
+        return status;
+
+    double init = model->init_batch_size;
+    double first = fmax(init, range.min_m * replicas), batch = first;
+    double ratio = exp(log(range.max_batch / first) / (CANDIDATES - 1));
+    double network = adl_network_time(&model->perf, nodes, replicas);
+    double best = -1, last_m = 0, last_s = 0;
+    for (int i = 0; i < CANDIDATES; i++, batch *= ratio) {
+        double m, s;
+        split(&range, init, replicas, i == CANDIDATES - 1 ? range.max_batch : batch, &m, &s);
+        if (m == last_m && s == last_s)
+            continue;
+        last_m = m;
+        last_s = s;
+        double total = replicas * m * (s + 1);
+        if (total < init * (1 - 1e-12))
+            continue;
+        double accum = adl_accum_time(&model->perf, m);
+        double step = s * accum + overlap(accum, network, model->perf.gamma);
+        double goodput = total / step * efficiency(model, total);
+        if (goodput > best) {
+            best = goodput;
+            *out = (adl_batch_choice){goodput, (int)m, (int)s};
+        }
+    }
+    if (best < 0)
+        return adli_fail(ADL_EINVAL,
+                         "%d replica%s of at most %.15g examples cannot hold the initial batch of "
+                         "%.15g without accumulation",
+                         replicas, replicas == 1 ? "" : "s", range.max_m, init);
+    return ADL_OK;
+}

@@ -1,0 +1,61 @@
+/* What a policy is made of. To add one: write a file with a `decide` function and an
+ * adli_policy_class, and name the class in policy.c. fifo.c is the one to imitate. */
+#ifndef ADLI_POLICY_H
+#define ADLI_POLICY_H
+
+#include "adaptdl/policy.h"
+#include "base/status.h"
+
+/* A constant that users may change: adl_policy_set("rank", "hep", 1.5). */
+typedef struct adli_policy_param {
+    const char *name;
+    double initial, low, high;
+    const char *meaning;
+} adli_policy_param;
+
+enum { ADLI_POLICY_PARAMS_MAX = 24 };
+
+/* Some replicas of a job on a node. */
+typedef struct adli_placement {
+    int job, node, count;
+} adli_placement;
+
+/* The answer under construction. Policies place replicas and may fill in the explanation; policy.c
+ * turns it into the public decision. */
+typedef struct adli_plan {
+    const adl_snapshot *snapshot;
+    const double *params;   /* in the order of the class's table */
+    void *state;            /* the policy's memory, see state_size */
+    adl_job_decision *jobs; /* [job_count]; policies may set next_replicas, next_gain, rival,
+                               rival_gain, restart_cost; the rest is derived */
+    int desired_nodes;      /* node_count at the start */
+    adli_placement *placed; /* in any order; a (job, node) may come more than once */
+    size_t placed_count, placed_capacity;
+    adl_status status; /* no memory for a placement */
+} adli_plan;
+
+typedef struct adli_policy_class {
+    const char *name, *summary;
+    const adli_policy_param *params; /* ends with a NULL name */
+    bool adapts; /* expects jobs that follow with their batch size */
+    size_t state_size;               /* zeroed storage kept between decisions; may be 0 */
+    void (*fini)(void *state);       /* frees what the state points to; may be NULL */
+    adl_status (*decide)(adli_plan *plan);
+} adli_policy_class;
+
+extern const adli_policy_class adli_policy_rank, adli_policy_pollux, adli_policy_tiresias,
+    adli_policy_optimus, adli_policy_fifo;
+
+/* Gives the job count more replicas on the node. */
+void adli_plan_place(adli_plan *plan, int job, int node, int count);
+
+/* Not preemptible and already placed: must stay as it is. */
+static inline bool adli_job_pinned(const adl_job *job)
+{
+    return !job->preemptible && job->replicas > 0;
+}
+
+/* job->model's speedup, or the linear one when nothing was reported. */
+double adli_job_speedup(const adl_job *job, int nodes, int replicas);
+
+#endif

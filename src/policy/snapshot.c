@@ -1,0 +1,118 @@
+/* Checks on what comes in, and words for what goes out. */
+#include "policy/policy.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static adl_status check_node(const adl_snapshot *snapshot, const adl_node *node)
+{
+    if (!node->name)
+        return adli_fail(ADL_EINVAL, "a node has no name");
+    for (int r = 0; r < snapshot->resource_count; r++)
+        if (node->capacity.amount[r] < 0)
+            return adli_fail(ADL_EINVAL, "node %s: negative capacity of %s", node->name,
+                             snapshot->resource_names[r]);
+    return ADL_OK;
+}
+
+static adl_status check_job(const adl_snapshot *snapshot, const adl_job *job)
+{
+    if (!job->name)
+        return adli_fail(ADL_EINVAL, "a job has no name");
+    if (job->min_replicas < 0 || job->max_replicas < 1 || job->min_replicas > job->max_replicas)
+        return adli_fail(ADL_EINVAL, "job %s: bad bounds: %d to %d replicas", job->name,
+                         job->min_replicas, job->max_replicas);
+    if (job->replicas < 0 || job->restarts < 0 || job->max_profiled < 0 || job->fixed_replicas < 0)
+        return adli_fail(ADL_EINVAL, "job %s: a count is negative", job->name);
+    const double numbers[] = {job->submit_s,    job->last_change_s,  job->attained_s, job->run_s,
+                              job->mean_active, job->restart_cost_s, job->progress,
+                              job->total_work,  job->epoch_work, job->remaining_steps};
+    for (size_t i = 0; i < ADLI_COUNT(numbers); i++)
+        if (!isfinite(numbers[i]))
+            return adli_fail(ADL_EINVAL, "job %s: a time or amount is not finite", job->name);
+    int64_t asks = 0;
+    for (int r = 0; r < snapshot->resource_count; r++) {
+        if (job->request.amount[r] < 0)
+            return adli_fail(ADL_EINVAL, "job %s: negative request of %s", job->name,
+                             snapshot->resource_names[r]);
+        asks |= job->request.amount[r];
+    }
+    if (asks == 0)
+        return adli_fail(ADL_EINVAL, "job %s: requests no resource at all", job->name);
+    for (int i = 0; i < job->replicas; i++)
+        if (job->allocation[i] < 0 || job->allocation[i] >= snapshot->node_count ||
+            (i > 0 && job->allocation[i] < job->allocation[i - 1]))
+            return adli_fail(ADL_EINVAL, "job %s: allocation[%d] = %d is no node, or out of order",
+                             job->name, i, job->allocation[i]);
+    return ADL_OK;
+}
+
+static adl_status check_capacity(const adl_snapshot *snapshot)
+{
+    adl_resources *used = adli_calloc((size_t)snapshot->node_count, sizeof *used);
+    adl_status status = used ? ADL_OK : adli_fail_memory("used resources");
+    for (int j = 0; status == ADL_OK && j < snapshot->job_count; j++) {
+        const adl_job *job = &snapshot->jobs[j];
+        for (int i = 0; i < job->replicas; i++)
+            for (int r = 0; r < snapshot->resource_count; r++)
+                used[job->allocation[i]].amount[r] += job->request.amount[r];
+    }
+    for (int n = 0; status == ADL_OK && n < snapshot->node_count; n++)
+        for (int r = 0; r < snapshot->resource_count; r++)
+            if (used[n].amount[r] > snapshot->nodes[n].capacity.amount[r])
+                status = adli_fail(ADL_EINVAL, "node %s: allocations use more %s than it has",
+                                   snapshot->nodes[n].name, snapshot->resource_names[r]);
+    free(used);
+    return status;
+}
+
+adl_status adl_snapshot_check(const adl_snapshot *snapshot)
+{
+    if (snapshot->resource_count < 1 || snapshot->resource_count > ADL_MAX_RESOURCES)
+        return adli_fail(ADL_EINVAL, "%d kinds of resources; 1 to %d are possible",
+                         snapshot->resource_count, ADL_MAX_RESOURCES);
+    if (snapshot->node_count < 0 || snapshot->job_count < 0 || !isfinite(snapshot->now_s))
+        return adli_fail(ADL_EINVAL, "snapshot: a count is negative or the time is not finite");
+    adl_status status = ADL_OK;
+    for (int n = 0; status == ADL_OK && n < snapshot->node_count; n++)
+        status = check_node(snapshot, &snapshot->nodes[n]);
+    if (status == ADL_OK && snapshot->template_node)
+        status = check_node(snapshot, snapshot->template_node);
+    for (int j = 0; status == ADL_OK && j < snapshot->job_count; j++)
+        status = check_job(snapshot, &snapshot->jobs[j]);
+    return status == ADL_OK ? check_capacity(snapshot) : status;
+}
+
+const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decision *decision,
+                                 int index, char *text, size_t size)
+{
+    static const char *const words[] = {
+        [ADL_REASON_KEPT] = "keeps",       [ADL_REASON_STARTED] = "starts on",
+        [ADL_REASON_GREW] = "grows to",    [ADL_REASON_SHRANK] = "shrinks to",
+        [ADL_REASON_MOVED] = "moves with", [ADL_REASON_PINNED] = "is pinned to"};
+    const adl_job *job = &snapshot->jobs[index];
+    const adl_job_decision *now = &decision->jobs[index];
+    int used = 0;
+    if (now->reason == ADL_REASON_IMPOSSIBLE)
+        used = snprintf(text, size, "no node could ever hold one replica");
+    else if (now->reason == ADL_REASON_SUSPENDED)
+        used = snprintf(text, size, "suspended, had %d", job->replicas);
+    else if (now->reason == ADL_REASON_WAITING)
+        used = snprintf(text, size, "waits");
+    else
+        used = snprintf(text, size, "%s %d (%.2fx)", words[now->reason], now->replicas,
+                        now->speedup);
+    if (used >= 0 && (size_t)used < size && now->restart_cost > 0)
+        used += snprintf(text + used, size - (size_t)used, ", restart costs %.0f %%",
+                         100 * now->restart_cost);
+    if (used >= 0 && (size_t)used < size && now->next_replicas > now->replicas)
+        used += snprintf(text + used, size - (size_t)used, "; +%d would give %.2fx",
+                         now->next_replicas - now->replicas, now->next_gain);
+    if (used >= 0 && (size_t)used < size && now->rival >= 0 && now->next_replicas > now->replicas)
+        snprintf(text + used, size - (size_t)used, ", job %s gets %.2fx from them",
+                 snapshot->jobs[now->rival].name, now->rival_gain);
+    return text;
+}
