@@ -13,6 +13,7 @@ static const struct {
     command_function *run;
 } commands[] = {
     {"model", "ask the goodput models: evaluate, optimize, fit, speedup, plot", cmd_model},
+    {"sim", "replay recorded workloads through scheduling policies", cmd_sim},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

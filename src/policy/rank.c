@@ -30,7 +30,8 @@ static const adli_policy_param params[] = {
     [TPRIOR] = {"tprior_s", 300, 1, 1e9, "remaining time of a job that has not reported yet"},
     [GTH] = {"gth", 1, 0.01, 100, "unfairness above which a job's weight is raised"},
     [GEX] = {"gex", 2, 0, 10, "exponent of the unfairness"},
-    [RESTART] = {"restart_cost_s", 30, 0, 1e6, "restart cost of a job that has not measured its own"},
+    [RESTART] = {"restart_cost_s", 30, 0, 1e6,
+                 "restart cost of a job that has not measured its own"},
     {0}};
 
 /* One size a job could have. */
@@ -42,12 +43,12 @@ typedef struct option {
 
 typedef struct candidate {
     const adl_job *job;
-    int node_size;        /* replicas on one empty node */
-    int first, count;     /* options[first .. first + count) */
-    int taken;            /* index of the option taken so far; -1: none */
-    int best;             /* index of the option of the best jump from there; -1: none */
-    double density;       /* its value per share of the cluster */
-    double share;         /* of the cluster's dominant resource, one replica */
+    int node_size;    /* replicas on one empty node */
+    int first, count; /* options[first .. first + count) */
+    int taken;        /* index of the option taken so far; -1: none */
+    int best;         /* index of the option of the best jump from there; -1: none */
+    double density;   /* its value per share of the cluster */
+    double share;     /* of the cluster's dominant resource, one replica */
     double work, t1, rate1, weight;
     bool hinted;
 } candidate;
@@ -321,7 +322,8 @@ static adl_status prepare(rank *r, const adl_resources *total)
         candidate *c = &r->jobs[i];
         c->job = &r->snapshot->jobs[i];
         c->taken = c->best = -1;
-        bool same = i > 0 && memcmp(&c->job->request, &c[-1].job->request, sizeof c->job->request) == 0;
+        bool same =
+            i > 0 && memcmp(&c->job->request, &c[-1].job->request, sizeof c->job->request) == 0;
         c->node_size = same ? c[-1].node_size : node_size(r->snapshot, c->job);
         c->share = share_of(r->snapshot, total, c->job);
         if (adli_job_pinned(c->job))

@@ -18,12 +18,12 @@ typedef struct pack {
     const adl_snapshot *snapshot;
     adli_rank_job *jobs;
     adli_room room;
-    int *node_of;   /* [job_count] of a single-node job; -1: not placed so */
-    int *next_on;   /* [job_count] next single-node job on the same node */
-    int *first_on;  /* [node_count] -1: none */
-    int *used;      /* [node_count] jobs on the node */
-    double *cost;   /* [node_count] weight to evict for the whole node */
-    int *queue;     /* heap of jobs to place: larger first, then heavier, then earlier */
+    int *node_of;  /* [job_count] of a single-node job; -1: not placed so */
+    int *next_on;  /* [job_count] next single-node job on the same node */
+    int *first_on; /* [node_count] -1: none */
+    int *used;     /* [node_count] jobs on the node */
+    double *cost;  /* [node_count] weight to evict for the whole node */
+    int *queue;    /* heap of jobs to place: larger first, then heavier, then earlier */
     int queued;
 } pack;
 
@@ -160,8 +160,7 @@ static bool evict_for_single(pack *p, int job, int n)
     unsigned best_mask = 0, mask = 0;
     double least = HUGE_VAL;
     for (int node = 0; node < p->snapshot->node_count; node++) {
-        double weight = p->first_on[node] < 0 ? HUGE_VAL
-                                              : cheapest_subset(p, job, n, node, &mask);
+        double weight = p->first_on[node] < 0 ? HUGE_VAL : cheapest_subset(p, job, n, node, &mask);
         if (weight < least) {
             least = weight;
             best = node;
@@ -296,8 +295,7 @@ static adl_status set_up(pack *p)
     p->first_on = adli_calloc(nodes, sizeof(int));
     p->used = adli_calloc(nodes, sizeof(int));
     p->cost = adli_calloc(nodes, sizeof(double));
-    if (!p->node_of || !p->next_on || !p->queue || !p->first_on || !p->used ||
-        !p->cost)
+    if (!p->node_of || !p->next_on || !p->queue || !p->first_on || !p->used || !p->cost)
         return adli_fail_memory("packing");
     for (size_t i = 0; i < jobs; i++)
         p->node_of[i] = -1;

@@ -48,8 +48,7 @@ static bool take_total(const adl_snapshot *snapshot, adl_resources *total, const
 }
 
 /* Marks the jobs that shall run: pinned ones, then by queue as long as the total lasts. */
-static void choose(const adl_snapshot *snapshot, adl_resources total, const int *order,
-                   bool *runs)
+static void choose(const adl_snapshot *snapshot, adl_resources total, const int *order, bool *runs)
 {
     for (int job = 0; job < snapshot->job_count; job++) {
         runs[job] = adli_job_pinned(&snapshot->jobs[job]);

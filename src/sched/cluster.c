@@ -71,7 +71,8 @@ void adli_cluster_free(adli_cluster *cluster)
 
 adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *number)
 {
-    if (cluster->job_count > 0 && spec->submit_s < cluster->jobs[cluster->job_count - 1].spec.submit_s)
+    if (cluster->job_count > 0 &&
+        spec->submit_s < cluster->jobs[cluster->job_count - 1].spec.submit_s)
         return adli_fail(ADL_EINVAL, "job %s: submitted before the job before it", spec->name);
     if (adli_grow(&cluster->jobs, &cluster->job_capacity, cluster->job_count + 1,
                   sizeof *cluster->jobs) != 0)

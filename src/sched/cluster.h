@@ -30,7 +30,7 @@ typedef struct adli_report {
     size_t profile_count;
     int max_profiled;
     double progress, total_work, epoch_work; /* see adl_job; the last two 0: not declared */
-    double restart_cost_s;       /* measured; 0: unknown */
+    double restart_cost_s;                   /* measured; 0: unknown */
     double (*step_time_s)(void *context, int replicas); /* see adl_job */
     void *step_context;
     double remaining_steps;

@@ -26,18 +26,18 @@ typedef enum adli_phase {
 /* What is remembered about a job. Start with {0}. */
 typedef struct adli_life {
     adli_phase phase;
-    int group;            /* how often it was started; the replicas' restart count is group - 1 */
-    int failures;         /* of its own making */
-    double stop_since_s;  /* when it was asked to stop */
-    double retry_at_s;    /* not started again before this */
-    bool killed;          /* asked to stop a second time, without mercy */
+    int group;           /* how often it was started; the replicas' restart count is group - 1 */
+    int failures;        /* of its own making */
+    double stop_since_s; /* when it was asked to stop */
+    double retry_at_s;   /* not started again before this */
+    bool killed;         /* asked to stop a second time, without mercy */
 } adli_life;
 
 /* What the backend sees of the present group, and what the scheduler wants. */
 typedef struct adli_observed {
-    int wanted;      /* replicas of the wanted allocation; 0: none */
-    bool moved;      /* the wanted allocation is not the one the group was started on */
-    int started;     /* replicas of the group; 0 when there is no group */
+    int wanted;  /* replicas of the wanted allocation; 0: none */
+    bool moved;  /* the wanted allocation is not the one the group was started on */
+    int started; /* replicas of the group; 0 when there is no group */
     int alive, ready;
     int succeeded;   /* exited 0 */
     int interrupted; /* exited 143, evicted, lost with their node, killed by us, refused for lack of

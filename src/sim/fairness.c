@@ -79,21 +79,21 @@ static adl_status row_of(adli_alone *alone, const adli_app *app, row **out)
 adl_status adli_fairness(adli_alone *alone, const adli_app *app, double active, double wait_s,
                          double jct_s, double *rho)
 {
-    row *row = NULL;
-    adl_status status = row_of(alone, app, &row);
+    row *times = NULL;
+    adl_status status = row_of(alone, app, &times);
     double share = alone->nodes * alone->gpus / fmax(active, 1);
     int most = app->max_batch / app->min_local;
     if (app->fixed_replicas > 0 && most > app->fixed_replicas)
         most = app->fixed_replicas;
     int n = share < 1 ? 1 : share < most ? (int)share : most;
-    while (status == ADL_OK && row->known < n) {
+    while (status == ADL_OK && times->known < n) {
         double time_s;
-        status = time_alone(alone, app, row->known + 1, &time_s);
-        if (row->known > 0)
-            time_s = fmin(time_s, row->best_s[row->known]);
-        row->best_s[++row->known] = time_s;
+        status = time_alone(alone, app, times->known + 1, &time_s);
+        if (times->known > 0)
+            time_s = fmin(time_s, times->best_s[times->known]);
+        times->best_s[++times->known] = time_s;
     }
     if (status == ADL_OK)
-        *rho = jct_s / (wait_s + row->best_s[n] / fmin(share, 1));
+        *rho = jct_s / (wait_s + times->best_s[n] / fmin(share, 1));
     return status;
 }

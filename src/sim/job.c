@@ -11,8 +11,8 @@
 adl_status adli_sim_job_init(adli_sim_job *job, const adli_app *app, int fixed_batch, bool reports,
                              int max_nodes)
 {
-    *job = (adli_sim_job){
-        .app = app, .fixed_batch = fixed_batch, .reports = reports, .finish_s = -1};
+    *job =
+        (adli_sim_job){.app = app, .fixed_batch = fixed_batch, .reports = reports, .finish_s = -1};
     job->shape = adli_calloc((size_t)max_nodes, sizeof *job->shape);
     return job->shape ? ADL_OK : adli_fail_memory("simulated job");
 }
@@ -84,7 +84,8 @@ static adl_status measure(adli_sim_job *job, double step_s, double sync_s)
         return ADL_OK;
     for (size_t i = 0; i < job->profile_count; i++) {
         const adl_profile_point *p = &job->profile[i];
-        if (p->local_bsz == job->local_bsz && p->replicas == job->replicas && p->nodes == job->nodes)
+        if (p->local_bsz == job->local_bsz && p->replicas == job->replicas &&
+            p->nodes == job->nodes)
             return ADL_OK;
     }
     if (adli_grow(&job->profile, &job->profile_capacity, job->profile_count + 1,

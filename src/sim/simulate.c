@@ -309,9 +309,8 @@ static adl_status set_up(sim *s)
         return adli_fail_memory("simulation");
     for (size_t i = 0; i < nodes; i++) {
         snprintf(s->node_names[i], sizeof s->node_names[i], "node-%zu", i);
-        s->nodes[i] = (adl_node){.name = s->node_names[i],
-                                 .device_type = "",
-                                 .capacity = {{s->options->gpus}}};
+        s->nodes[i] = (adl_node){
+            .name = s->node_names[i], .device_type = "", .capacity = {{s->options->gpus}}};
     }
     adl_status status = make_policy(s);
     if (status != ADL_OK)
@@ -356,8 +355,8 @@ static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
         adli_sim_job_result *job = &r->jobs[i];
         jcts[i] = job->jct_s = s->jobs[i].finish_s - work->submit_s;
         job->restarts = info.life->group - 1;
-        double wait_s = ceil(work->submit_s / s->options->interval_s) * s->options->interval_s -
-                        work->submit_s;
+        double wait_s =
+            ceil(work->submit_s / s->options->interval_s) * s->options->interval_s - work->submit_s;
         status = adli_fairness(alone, work->app, info.mean_active, wait_s, job->jct_s, &job->rho);
         r->avg_jct_s += job->jct_s / count;
         r->restarts_per_job += (double)job->restarts / count;

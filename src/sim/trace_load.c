@@ -20,8 +20,8 @@ static const struct known {
     const char *name;
     int epochs, max_local, fixed_replicas, fixed_batch;
 } known_apps[] = {
-    {"bert", 2, 0, 0, 0},         {"cifar10", 100, 0, 0, 0}, {"ncf", 10, 0, 1, 32768},
-    {"imagenet", 90, 0, 0, 0},    {"yolov3", 50, 8, 0, 0},   {"deepspeech2", 80, 0, 0, 0},
+    {"bert", 2, 0, 0, 0},      {"cifar10", 100, 0, 0, 0}, {"ncf", 10, 0, 1, 32768},
+    {"imagenet", 90, 0, 0, 0}, {"yolov3", 50, 8, 0, 0},   {"deepspeech2", 80, 0, 0, 0},
 };
 
 /* A row of either table of step times. */
@@ -180,9 +180,8 @@ static adl_status make_mesh(adli_app *app, timing *rows, int placed, int count)
     int used = 0;
     for (int first = 0, next; first < count; first = next, used++) {
         double step = 0, sync = 0;
-        for (next = first; next == first ||
-                           (next < placed && by_shape(&rows[first], &rows[next]) == 0);
-             next++) {
+        for (next = first;
+             next == first || (next < placed && by_shape(&rows[first], &rows[next]) == 0); next++) {
             step += rows[next].step_s;
             sync += rows[next].sync_s;
         }
@@ -302,8 +301,7 @@ static adl_status load_validations(adli_app *app, const char *directory)
         return status;
     if (app->validation_count == 0)
         return adli_fail(ADL_ENOENT, "%s: no validation-<batch size>.csv", directory);
-    qsort(app->validations, (size_t)app->validation_count, sizeof *app->validations,
-          by_batch_size);
+    qsort(app->validations, (size_t)app->validation_count, sizeof *app->validations, by_batch_size);
     app->init_batch = app->validations[0].batch_size;
     app->max_batch = app->validations[app->validation_count - 1].batch_size;
     app->epochs = epochs;
