@@ -146,9 +146,9 @@ typedef enum adl_grad_mode {
 } adl_grad_mode;
 
 /* Backward through the last forward, which must have been a training pass (ESTATE otherwise, and when
- * backward was done already). dout: d loss / d out, [batch][output shape]. dx: NULL, or filled with
- * d loss / d x, [batch][input shape], when the pass said input_grad (ESTATE otherwise). After a failure
- * the gradients are undefined. */
+ * backward was done already). dout: d loss / d out, [batch][output shape]. dx: filled with
+ * d loss / d x, [batch][input shape], when the pass said input_grad, else NULL (ESTATE when the two do
+ * not agree). After a failure the gradients are undefined. */
 ADL_API ADL_MUST adl_status adl_net_backward(adl_net *net, const float *dout, float *dx,
                                              adl_grad_mode mode);
 
