@@ -48,8 +48,9 @@ ADL_API adl_status adl_accumulator_subtract(adl_accumulator *accumulator, const 
 /* The body runs once, synchronized; not at all when the context was stopped or the replicas could not
  * be reached. All replicas come here at the same point of the program; blocks until they have. It
  * may be left by break, return or goto. A scope in a scope of the same accumulator just runs. */
-#define ADL_SYNCHRONIZED(accumulator) ADL_SYNCHRONIZED_AT(accumulator, __LINE__)
-#define ADL_SYNCHRONIZED_AT(accumulator, line) ADL_SYNCHRONIZED_AS(accumulator, adl_scope_##line)
+#define ADL_SYNCHRONIZED(accumulator)            ADL_SYNCHRONIZED_ON(accumulator, __LINE__)
+#define ADL_SYNCHRONIZED_ON(accumulator, line)   ADL_SYNCHRONIZED_LINE(accumulator, line)
+#define ADL_SYNCHRONIZED_LINE(accumulator, line) ADL_SYNCHRONIZED_AS(accumulator, adl_scope_##line)
 #define ADL_SYNCHRONIZED_AS(accumulator, scope)                                                    \
     for (adl_accumulator *scope __attribute__((cleanup(adl_accumulator_leave))) =                  \
              adl_accumulator_enter(accumulator);                                                   \

@@ -28,7 +28,7 @@ extern "C" {
     for (adl_epochs epoch##_loop __attribute__((cleanup(adl_epochs_end))) =                        \
              adl_epochs_begin((ctx), (until));                                                     \
          adl_epochs_next(&epoch##_loop);)                                                          \
-        for (int epoch __attribute__((unused)) = epoch##_loop.epoch;                               \
+        for (int epoch __attribute__((unused)) = epoch##_loop.number;                               \
              adl_epochs_enter(&epoch##_loop); adl_epochs_leave(&epoch##_loop))
 
 /* The epoch the program is in, -1 outside the loop. */
@@ -41,7 +41,7 @@ ADL_API int adl_finished_epochs(const adl_context *ctx);
 typedef struct adl_epochs {
     adl_context *ctx;
     int until;
-    int epoch;
+    int number; /* of the epoch */
     int phase;
 } adl_epochs;
 ADL_API adl_epochs adl_epochs_begin(adl_context *ctx, int until);

@@ -52,7 +52,7 @@ static void note_epochs(adl_context *ctx, int until)
 
 adl_epochs adl_epochs_begin(adl_context *ctx, int until)
 {
-    adl_epochs loop = {.ctx = ctx, .until = until, .epoch = -1, .phase = PHASE_OUTSIDE};
+    adl_epochs loop = {.ctx = ctx, .until = until, .number = -1, .phase = PHASE_OUTSIDE};
     if (ctx->in_epoch && ctx->status == ADL_OK) {
         adli_fail(ADL_ESTATE, "a loop over epochs inside another one (in epoch %d)",
                   ctx->finished_epochs);
@@ -81,7 +81,7 @@ bool adl_epochs_next(adl_epochs *loop)
         left(loop);
     if (broken || ctx->status != ADL_OK || ctx->finished_epochs >= loop->until)
         return false;
-    loop->epoch = ctx->finished_epochs;
+    loop->number = ctx->finished_epochs;
     loop->phase = PHASE_ENTER;
     return true;
 }

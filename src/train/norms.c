@@ -2,52 +2,44 @@
 
 #include <string.h>
 
-enum { LANES = 16, BLOCK = 1024 };
+enum { WIDTH = 4, SUMS = 4, LANES = WIDTH * SUMS, BLOCK = 1024 };
 
-/* Vectors of 16 floats: the compiler makes 4, 2 or 1 registers of them. Loaded by memcpy, because
- * foreign gradients need not be aligned. */
-typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+/* Four floats, the vectors that every 64-bit processor has; four sums of them keep the adders busy.
+ * Loaded by memcpy, because foreign gradients need not be aligned. */
+typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
-static inline lanes load(const float *at)
+static inline vector load(const float *at)
 {
-    lanes value;
+    vector value;
     memcpy(&value, at, sizeof value);
     return value;
 }
 
-/* The last n < LANES values, zeros behind them. */
-static inline lanes load_some(const float *at, size_t n)
-{
-    lanes value = {0};
-    memcpy(&value, at, n * sizeof *at);
-    return value;
-}
-
-static inline double total(lanes sums)
+static inline double total(const vector sums[SUMS])
 {
     double sum = 0;
-    for (int i = 0; i < LANES; i++)
-        sum += (double)sums[i];
+    for (int k = 0; k < SUMS; k++)
+        for (int i = 0; i < WIDTH; i++)
+            sum += (double)sums[k][i];
     return sum;
 }
 
 /* One block of at most BLOCK values: float sums per lane, short enough to lose nothing that matters
- * beside the noise. */
+ * beside the noise. What does not fill all lanes goes into the first one. */
 static double block_sqr(const float *g, const float *pre, size_t n)
 {
-    lanes sums = {0};
+    vector sums[SUMS] = {{0}};
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes value = load(g + i);
-        if (pre)
-            value /= load(pre + i);
-        sums += value * value;
-    }
-    if (i < n) {
-        lanes value = load_some(g + i, n - i);
-        for (size_t k = 0; pre && k < n - i; k++)
-            value[k] /= pre[i + k];
-        sums += value * value;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < SUMS; k++) {
+            vector value = load(g + i + WIDTH * k);
+            if (pre)
+                value /= load(pre + i + WIDTH * k);
+            sums[k] += value * value;
+        }
+    for (; i < n; i++) {
+        float value = pre ? g[i] / pre[i] : g[i];
+        sums[0][0] += value * value;
     }
     return total(sums);
 }
@@ -62,29 +54,34 @@ double adli_norm_sqr(const float *g, const float *pre, size_t n)
 
 static void block_pair(const float *g, float *before, const float *pre, size_t n, double sqr[3])
 {
-    lanes now_sums = {0}, before_sums = {0}, mean_sums = {0};
-    for (size_t i = 0; i < n; i += LANES) {
-        size_t some = n - i < LANES ? n - i : LANES;
-        lanes now = some == LANES ? load(g + i) : load_some(g + i, some);
-        lanes then = some == LANES ? load(before + i) : load_some(before + i, some);
-        memcpy(before + i, &now, some * sizeof *before);
-        if (pre && some == LANES) {
-            lanes by = load(pre + i);
-            now /= by;
-            then /= by;
-        } else if (pre) {
-            for (size_t k = 0; k < some; k++) {
-                now[k] /= pre[i + k];
-                then[k] /= pre[i + k];
+    vector now_sums[SUMS] = {{0}}, then_sums[SUMS] = {{0}}, mean_sums[SUMS] = {{0}};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < SUMS; k++) {
+            size_t at = i + (size_t)(WIDTH * k);
+            vector now = load(g + at), then = load(before + at);
+            memcpy(before + at, &now, sizeof now);
+            if (pre) {
+                now /= load(pre + at);
+                then /= load(pre + at);
             }
+            vector mean = (now + then) * 0.5f;
+            now_sums[k] += now * now;
+            then_sums[k] += then * then;
+            mean_sums[k] += mean * mean;
         }
-        lanes mean = (now + then) * 0.5f;
-        now_sums += now * now;
-        before_sums += then * then;
-        mean_sums += mean * mean;
+    for (; i < n; i++) {
+        float now = g[i], then = before[i], by = pre ? pre[i] : 1.0f;
+        before[i] = now;
+        now /= by;
+        then /= by;
+        float mean = (now + then) * 0.5f;
+        now_sums[0][0] += now * now;
+        then_sums[0][0] += then * then;
+        mean_sums[0][0] += mean * mean;
     }
     sqr[0] += total(now_sums);
-    sqr[1] += total(before_sums);
+    sqr[1] += total(then_sums);
     sqr[2] += total(mean_sums);
 }
 
