@@ -131,12 +131,14 @@ adl_status adli_norm_backward(adli_plan *plan, size_t i)
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];
     dnnl_primitive_desc_t pd;
-    adli_tensor scale, dscale, dshift;
+    adli_tensor scale, shift, dscale, dshift;
     adli_action *action;
     dnnl_memory_desc_t channels = adli_dims_md(1, node->in.size);
     adl_status status = backward_desc(plan, i, &pd);
     if (status == ADL_OK)
         status = adli_param_tensor(plan, node, 0, false, &scale);
+    if (status == ADL_OK)
+        status = adli_param_tensor(plan, node, 1, false, &shift);
     if (status == ADL_OK)
         status = adli_tensor_new(plan, &channels, &dscale);
     if (status == ADL_OK)
@@ -152,6 +154,7 @@ adl_status adli_norm_backward(adli_plan *plan, size_t i)
     adli_arg(plan, action, DNNL_ARG_VARIANCE, &step->var);
     adli_arg(plan, action, DNNL_ARG_DIFF_DST, &plan->grad[i + 1]);
     adli_arg(plan, action, DNNL_ARG_SCALE, &scale);
+    adli_arg(plan, action, DNNL_ARG_SHIFT, &shift); /* not read, but refused without */
     adli_arg(plan, action, DNNL_ARG_DIFF_SRC, &plan->grad[i]);
     adli_arg(plan, action, DNNL_ARG_DIFF_SCALE, &dscale);
     adli_arg(plan, action, DNNL_ARG_DIFF_SHIFT, &dshift);
