@@ -209,7 +209,7 @@ int adl_exit_code(adl_status status)
 
 int adl_finish(adl_context *ctx)
 {
-    if (ctx->status == ADL_OK && ctx->env.checkpoint_path) {
+    if (ctx->status == ADL_OK && ctx->saves) {
         adl_status saved = adli_save_now(ctx);
         if (saved != ADL_OK) {
             adli_wrap(saved, "the last checkpoint could not be saved");

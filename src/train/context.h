@@ -30,6 +30,7 @@ struct adl_context {
     bool signals; /* our handlers are installed for this context */
     adl_group *group;
     adl_checkpoint *store;
+    bool saves; /* rank 0 has a place for checkpoints */
     adli_owned *owned;
 
     adl_status status; /* first failure, ADL_EINTR when interrupted */

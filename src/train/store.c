@@ -33,23 +33,38 @@ static adl_checkpoint_options store_options(adl_context *ctx)
     return options;
 }
 
+/* Can files be made there? Better asked now than after an hour of training. */
+static adl_status probe(const char *path)
+{
+    adli_buf name;
+    adli_buf_init(&name, 4096);
+    adli_buf_printf(&name, "%s/.probe-XXXXXX", path);
+    adl_status status = adli_buf_check(&name);
+    int fd = status == ADL_OK ? mkstemp(name.data) : -1;
+    if (fd >= 0) {
+        close(fd);
+        unlink(name.data);
+    } else if (status == ADL_OK) {
+        status = adli_fail(ADL_EIO, "ADAPTDL_CHECKPOINT_PATH=%s: cannot be written: %s", path,
+                           strerror(errno));
+    }
+    adli_buf_fini(&name);
+    return status;
+}
+
 static adl_status open_rank0(adl_context *ctx)
 {
     adl_checkpoint_options options = store_options(ctx);
     adl_status status = adl_checkpoint_open(ctx->env.checkpoint_path, &options, &ctx->store);
     if (status != ADL_OK)
         return status;
-    /* Better now than after an hour of training. */
-    const char *path = ctx->env.checkpoint_path;
-    if (path && access(path, W_OK | X_OK) != 0)
-        return adli_fail(ADL_EIO, "ADAPTDL_CHECKPOINT_PATH=%s: cannot be written: %s", path,
-                         strerror(errno));
-    return ADL_OK;
+    return ctx->env.checkpoint_path ? probe(ctx->env.checkpoint_path) : ADL_OK;
 }
 
 /* What rank 0 tells the others: whether it went well, and what it loaded or what was wrong. */
 typedef struct verdict {
     int32_t status;
+    int32_t saves; /* has it a place for checkpoints? */
     char text[ADLI_ERROR_MAX];
 } verdict;
 
@@ -154,12 +169,14 @@ adl_status adli_store_open(adl_context *ctx)
     if (ctx->env.rank == 0) {
         adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
         told.status = open_rank0(ctx);
+        told.saves = ctx->env.checkpoint_path != NULL;
         if (told.status == ADL_OK)
             adl_checkpoint_get_info(ctx->store, &info);
         snprintf(told.text, sizeof told.text, "%s",
                  told.status == ADL_OK ? info.loaded : adl_error());
     }
     status = share_verdict(ctx, &told);
+    ctx->saves = told.saves != 0;
     if (status == ADL_OK && told.status != ADL_OK)
         return adli_fail((adl_status)told.status, "%s", told.text);
     if (status == ADL_OK && ctx->env.rank != 0)

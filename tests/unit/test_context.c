@@ -278,7 +278,7 @@ static void save_often(adlt_replica *replica)
 TEST(checkpoints_are_saved_in_the_background)
 {
     strcpy(directory, adlt_tempdir());
-    uint64_t wanted = 8; /* on demand */
+    uint64_t wanted = 5; /* on demand */
     adlt_job job = {.checkpoint = directory, .user = &wanted};
     adlt_replicas_expect(&job, 2, save_often, 0);
     adlt_tempdir_remove(directory);

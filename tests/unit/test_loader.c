@@ -446,10 +446,9 @@ static void run_autoscale(adlt_replica *replica)
         if (epoch == 1)
             pretend(ctx, 1e-4, 1e6); /* large batches cost nothing and lose nothing */
         ADL_BATCHES (loader, batch) {
-            if (epoch == 0)
-                CHECK_INT(adl_loop_batch_size(loop), 10);
-            else
-                CHECK_INT(adl_loop_batch_size(loop), replica->replicas > 1 ? 80 : 10);
+            int initial = (10 + replica->replicas - 1) / replica->replicas * replica->replicas;
+            bool scaled = epoch > 0 && replica->replicas > 1; /* one cannot without accumulation */
+            CHECK_INT(adl_loop_batch_size(loop), scaled ? 80 : initial);
             step_progress(ctx, adl_loop_batch_size(loop) / 10.0);
             steps++;
         }
