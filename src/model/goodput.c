@@ -87,7 +87,8 @@ static adl_status check_range(const char *name, double value, double low, double
 {
     if (value >= low && value <= high) /* false for NaN */
         return ADL_OK;
-    return adli_fail(ADL_EINVAL, "%s must be from %g to %g, not %g", name, low, high, value);
+    return adli_fail(ADL_EINVAL, "%s must be from %.15g to %.15g, not %.15g", name, low, high,
+                     value);
 }
 
 adl_status adl_goodput_check(const adl_goodput *model)
