@@ -87,7 +87,8 @@ static adl_status check_range(const char *name, double value, double low, double
 {
     if (value >= low && value <= high) /* false for NaN */
         return ADL_OK;
-    return adli_fail(ADL_EINVAL, "%s must be from %g to %g, not %g", name, low, high, value);
+    return adli_fail(ADL_EINVAL, "%s must be from %.15g to %.15g, not %.15g", name, low, high,
+                     value);
 }
 
 adl_status adl_goodput_check(const adl_goodput *model)
@@ -266,9 +267,11 @@ adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits
         double total = replicas * m * (s + 1);
         if (total < init * (1 - 1e-12))
             continue;
-        double accum = adl_accum_time(&model->perf, m);
-        double step = s * accum + overlap(accum, network, model->perf.gamma);
-        double goodput = total / step * efficiency(model, total);
+        double accum = adl_accum_time(&model->perf, m), worth = total * efficiency(model, total);
+        /* T_optim is at least its larger part: what cannot win needs no roots */
+        if (worth <= best * (s * accum + fmax(accum, network)))
+            continue;
+        double goodput = worth / (s * accum + overlap(accum, network, model->perf.gamma));
         if (goodput > best) {
             best = goodput;
             *out = (adl_batch_choice){goodput, (int)m, (int)s};
