@@ -99,8 +99,8 @@ static void clamp(const adli_box *box, double *x)
             x[i] = fmin(fmax(x[i], box->lower[i]), box->upper[i]);
 }
 
-int adli_box_minimise(const adli_box *box, adli_box_function *function, void *context,
-                      double tolerance, int max_steps, double *x)
+double adli_box_minimise(const adli_box *box, adli_box_function *function, void *context,
+                         double tolerance, int max_steps, double *x)
 {
     adli_quadratic at, trial;
     double damping = 1, p[VARS], next[VARS];
@@ -136,5 +136,5 @@ int adli_box_minimise(const adli_box *box, adli_box_function *function, void *co
         memcpy(x, next, sizeof next);
         at = trial;
     }
-    return steps;
+    return at.value;
 }
