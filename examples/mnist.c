@@ -46,7 +46,8 @@ typedef struct mnist {
 static adl_status train(mnist *run, int epoch)
 {
     size_t total = adl_loader_examples(run->train_loader);
-    ADL_BATCHES (run->train_loader, batch) {
+    ADL_BATCHES(run->train_loader, batch)
+    {
         const float *x = batch->part[0], *logp;
         const int32_t *label = batch->part[1];
         double loss;
@@ -63,7 +64,8 @@ static adl_status train(mnist *run, int epoch)
 
 static adl_status test(mnist *run)
 {
-    ADL_BATCHES (run->test_loader, batch) {
+    ADL_BATCHES(run->test_loader, batch)
+    {
         const float *x = batch->part[0], *logp;
         const int32_t *label = batch->part[1];
         int size = batch->size - batch->extra; /* count every example once */
@@ -75,7 +77,8 @@ static adl_status test(mnist *run)
         adl_accumulator_add(run->stats, "loss", loss);
         adl_accumulator_add(run->stats, "correct", adl_count_correct(logp, label, size, CLASSES));
     }
-    ADL_SYNCHRONIZED (run->stats) {
+    ADL_SYNCHRONIZED(run->stats)
+    {
         size_t total = adl_loader_examples(run->test_loader);
         double correct = adl_accumulator_get(run->stats, "correct");
         if (adl_rank(run->ctx) == 0)

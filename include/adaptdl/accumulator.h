@@ -52,8 +52,8 @@ ADL_API adl_status adl_accumulator_subtract(adl_accumulator *accumulator, const 
 #define ADL_SYNCHRONIZED_ON(accumulator, line)   ADL_SYNCHRONIZED_LINE(accumulator, line)
 #define ADL_SYNCHRONIZED_LINE(accumulator, line) ADL_SYNCHRONIZED_AS(accumulator, adl_scope_##line)
 #define ADL_SYNCHRONIZED_AS(accumulator, scope)                                                    \
-    for (adl_accumulator *scope __attribute__((cleanup(adl_accumulator_leave))) =                  \
-             adl_accumulator_enter(accumulator);                                                   \
+    for (adl_accumulator * scope                                                                   \
+             __attribute__((cleanup(adl_accumulator_leave))) = adl_accumulator_enter(accumulator); \
          scope; adl_accumulator_leave(&scope))
 
 /* What the macro is made of. enter: NULL when the scope is not to be run. leave sets it to NULL. */

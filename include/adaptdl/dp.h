@@ -62,12 +62,12 @@ typedef struct adl_dp_options {
                                  * statistics); grad is not used. Borrowed until adl_finish */
     size_t buffer_count;
     adl_saved saved[ADL_DP_SAVED_MAX]; /* saved too; unused ones are zero */
-    float *flat_grads;                 /* all gradients lie in this one block of flat_count floats, */
-    size_t flat_count;                 /* gaps zero: they are then reduced in place. NULL: copied */
-    const adl_scaling_rule *rule;      /* NULL: AdamScale for kinds "adam" and "adamw", else AdaScale.
+    float *flat_grads;            /* all gradients lie in this one block of flat_count floats, */
+    size_t flat_count;            /* gaps zero: they are then reduced in place. NULL: copied */
+    const adl_scaling_rule *rule; /* NULL: AdamScale for kinds "adam" and "adamw", else AdaScale.
                                         * Copied. */
-    double clip_norm;                  /* threshold c at the initial batch size; 0: no clipping */
-    size_t bucket_bytes;               /* gradients reduced in one go, about */
+    double clip_norm;             /* threshold c at the initial batch size; 0: no clipping */
+    size_t bucket_bytes;          /* gradients reduced in one go, about */
     adl_transport transport;
     adl_wire wire;
 } adl_dp_options;

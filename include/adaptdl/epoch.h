@@ -25,10 +25,10 @@ extern "C" {
  * only when the context was stopped it is not. Nested loops over epochs stop the context with
  * ADL_ESTATE. Nothing is run on a context that was stopped. */
 #define ADL_EPOCHS(ctx, epoch, until)                                                              \
-    for (adl_epochs epoch##_loop __attribute__((cleanup(adl_epochs_end))) =                        \
-             adl_epochs_begin((ctx), (until));                                                     \
+    for (adl_epochs epoch##_loop                                                                   \
+         __attribute__((cleanup(adl_epochs_end))) = adl_epochs_begin((ctx), (until));              \
          adl_epochs_next(&epoch##_loop);)                                                          \
-        for (int epoch __attribute__((unused)) = epoch##_loop.number;                               \
+        for (int epoch __attribute__((unused)) = epoch##_loop.number;                              \
              adl_epochs_enter(&epoch##_loop); adl_epochs_leave(&epoch##_loop))
 
 /* The epoch the program is in, -1 outside the loop. */

@@ -88,7 +88,7 @@ ADL_API ADL_MUST adl_status adl_loader_autoscale(adl_loader *loader, int max_bat
 /* Runs the body for each batch of one loop over the data, with `adl_batch *batch`. The loop may be
  * left by break, return or goto: it then counts as finished. */
 #define ADL_BATCHES(loader, batch)                                                                 \
-    for (adl_batch *batch __attribute__((cleanup(adl_loader_leave))) = NULL;                       \
+    for (adl_batch * batch __attribute__((cleanup(adl_loader_leave))) = NULL;                      \
          adl_loader_next((loader), &batch);)
 
 /* What the macro is made of. next: *batch == NULL begins a loop; the present batch counts as consumed;

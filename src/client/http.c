@@ -122,8 +122,7 @@ static CURLcode perform(adli_http *http, const adli_http_request *request)
     }
     int left;
     CURLMsg *message = curl_multi_info_read(http->multi, &left);
-    return message && message->msg == CURLMSG_DONE ? message->data.result
-                                                   : CURLE_FAILED_INIT;
+    return message && message->msg == CURLMSG_DONE ? message->data.result : CURLE_FAILED_INIT;
 }
 
 adl_status adli_http_exchange(adli_http *http, const adli_http_request *request, adli_buf *answer,

@@ -16,9 +16,9 @@ typedef struct adli_http_request {
     const char *url;
     const void *body; /* NULL: none */
     size_t body_length;
-    const char *content_type; /* of the body; NULL: application/json */
-    const char *const *headers; /* "Name: value" ..., NULL at the end; NULL: none */
-    int timeout_ms;             /* the whole exchange */
+    const char *content_type;         /* of the body; NULL: application/json */
+    const char *const *headers;       /* "Name: value" ..., NULL at the end; NULL: none */
+    int timeout_ms;                   /* the whole exchange */
     bool (*cancelled)(void *context); /* may be NULL; asked several times a second: true ends it */
     void *cancel_context;
 } adli_http_request;

@@ -18,8 +18,7 @@ static adl_status agree_status(adl_context *ctx, adl_status status)
     int64_t worst = status;
     char text[ADLI_ERROR_MAX];
     strncpy(text, adl_error(), sizeof text - 1)[sizeof text - 1] = '\0';
-    adl_status reduced =
-        adl_group_allreduce(ctx->group, &worst, 1, ADL_TYPE_I64, ADL_REDUCE_MIN);
+    adl_status reduced = adl_group_allreduce(ctx->group, &worst, 1, ADL_TYPE_I64, ADL_REDUCE_MIN);
     if (reduced != ADL_OK)
         return reduced;
     if (status != ADL_OK)

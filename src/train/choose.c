@@ -84,8 +84,7 @@ adl_status adli_loop_choose(adl_loop *loop)
     if (ctx->env.rank == 0)
         choose_best(loop);
     int64_t choice[3] = {loop->local_bsz, loop->accum_steps, loop->decided_replicas};
-    adl_status status =
-        adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);
+    adl_status status = adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);
     loop->local_bsz = (int)choice[0];
     loop->accum_steps = (int)choice[1];
     loop->decided_replicas = (int)choice[2];

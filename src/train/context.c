@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { CLOSE_TIMEOUT_MS = 30000 };
+static const double give_up_after_s = 1;
 
 void adl_log_stderr(void *user, adl_log_level level, const char *line)
 {
@@ -87,9 +88,15 @@ static adl_status load_metrics(void *user, adl_source *source)
     return adli_metrics_load(user, source);
 }
 
-static bool cancelled(void *user)
+bool adli_give_up(void *user)
 {
-    return adli_stop_wanted(user);
+    adl_context *ctx = user;
+    double now_s = adli_monotonic_s();
+    if (!adli_stop_wanted(ctx))
+        return false;
+    if (ctx->stop_seen_s == 0)
+        ctx->stop_seen_s = now_s;
+    return now_s - ctx->stop_seen_s >= give_up_after_s;
 }
 
 static adl_status form_group(adl_context *ctx)
@@ -110,7 +117,7 @@ static adl_status form_group(adl_context *ctx)
     options.connect_timeout_ms = ctx->options.connect_timeout_ms;
     options.peer_timeout_ms = ctx->options.peer_timeout_ms;
     options.listen_fd = ctx->options.listen_fd;
-    options.cancelled = cancelled;
+    options.cancelled = adli_give_up;
     options.cancel_context = ctx;
     adl_status status = ADL_OK;
     if (ctx->env.supervisor_url && ctx->env.replicas > 1) {

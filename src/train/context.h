@@ -39,6 +39,7 @@ struct adl_context {
 
     atomic_bool stop_wanted, save_wanted; /* adl_stop, adl_save: any thread */
     adl_future *agreed;                   /* the flags of the last step boundary, on their way */
+    double stop_seen_s;                   /* by adli_give_up; 0: not yet */
 
     int finished_epochs;
     bool in_epoch;
@@ -98,5 +99,10 @@ static inline bool adli_stop_wanted(adl_context *ctx)
     return atomic_load_explicit(&ctx->stop_wanted, memory_order_relaxed) ||
            (ctx->signals && adli_signals_received());
 }
+
+/* While the replicas come together: has a stop been wanted for a while? For a callback. Not at once,
+ * because replicas that are all on their way can still meet and then stop in order, together; one
+ * that leaves early looks like a failure to the others. */
+bool adli_give_up(void *ctx);
 
 #endif

@@ -35,11 +35,6 @@ static void pause_ms(int ms)
     nanosleep(&pause, NULL);
 }
 
-static bool cancelled(void *user)
-{
-    return adli_stop_wanted(user);
-}
-
 /* One question; *again when the answer was "not yet", or there was nobody to answer: a supervisor that
  * is being restarted must not fail the jobs that start meanwhile. */
 static adl_status ask(adl_context *ctx, adli_http *http, const char *url, adli_buf *answer,
@@ -48,7 +43,7 @@ static adl_status ask(adl_context *ctx, adli_http *http, const char *url, adli_b
     adli_http_request request = {.method = "GET",
                                  .url = url,
                                  .timeout_ms = POLL_TIMEOUT_MS,
-                                 .cancelled = cancelled,
+                                 .cancelled = adli_give_up,
                                  .cancel_context = ctx};
     int code;
     adl_status status = adli_http_exchange(http, &request, answer, &code);
@@ -84,7 +79,7 @@ adl_status adli_discover(adl_context *ctx, char **address)
         status = ask(ctx, http, url.data, &answer, &again, address);
         if (!again)
             break;
-        if (adli_stop_wanted(ctx))
+        if (adli_give_up(ctx))
             status = adli_fail(ADL_EINTR, "interrupted while looking for rank 0");
         else if (adli_monotonic_s() >= give_up_s)
             status = adli_wrap(ADL_ETIMEOUT, "rank 0 was not found within %d s",

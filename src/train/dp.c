@@ -63,8 +63,9 @@ static adl_status list_params(adl_dp *dp)
         for (size_t i = 0; i < optim->groups[g].count; i++) {
             const adl_param *param = &optim->groups[g].params[i];
             if (!param->value || !param->grad || !param->name)
-                return adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of group %zu has no "
-                                             "name, value or gradient",
+                return adli_fail(ADL_EINVAL,
+                                 "data parallel %s: parameter %zu of group %zu has no "
+                                 "name, value or gradient",
                                  dp->name, i, g);
             dp->places[at++] =
                 (adli_place){.param = param, .group = g, .index = i, .offset = values};
@@ -90,8 +91,7 @@ static bool adopt_flat(adl_dp *dp)
     if (!start)
         return false;
     for (size_t i = 0; i < dp->params; i++)
-        dp->places[i].offset =
-            ((uintptr_t)dp->places[i].param->grad - start) / sizeof(float);
+        dp->places[i].offset = ((uintptr_t)dp->places[i].param->grad - start) / sizeof(float);
     dp->flat = dp->options.flat_grads;
     dp->flat_count = dp->options.flat_count;
     return true;

@@ -41,9 +41,9 @@ struct adl_dp {
 
     /* This optimizer step. */
     uint64_t loop_serial, batch_serial; /* the loop that `sum` belongs to, the batch in hand */
-    int accumulated;   /* micro-gradients in sum */
-    float *sum;        /* [flat_count], made when accumulation begins */
-    float *before;     /* [flat_count], the last gradient; made when there is a single one */
+    int accumulated;                    /* micro-gradients in sum */
+    float *sum;                         /* [flat_count], made when accumulation begins */
+    float *before; /* [flat_count], the last gradient; made when there is a single one */
     bool have_before;
     bool in_batch;     /* the first gradient of this batch was seen to */
     bool whole;        /* every batch so far had the nominal size: statistics make sense */

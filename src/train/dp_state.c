@@ -82,8 +82,8 @@ static adl_status source_array(adl_source *source, const adl_param *param)
         return status;
     if (strcmp(name, param->name) != 0 || count != param->count)
         return adli_fail(ADL_ECORRUPT,
-                         "the checkpoint has %s of %llu values where this model has %s of %zu", name,
-                         (unsigned long long)count, param->name, param->count);
+                         "the checkpoint has %s of %llu values where this model has %s of %zu",
+                         name, (unsigned long long)count, param->name, param->count);
     return adl_source_read(source, param->value, param->count * sizeof(float));
 }
 

@@ -88,8 +88,8 @@ static adl_status begin_batch(adl_dp *dp)
     if (dp->accumulated == 0) {
         const adl_optim_ops *optim = dp->optim;
         dp->whole = true;
-        dp->precondition = optim->precondition && optim->steps &&
-                           optim->steps(optim->self) >= PRECONDITION_AFTER;
+        dp->precondition =
+            optim->precondition && optim->steps && optim->steps(optim->self) >= PRECONDITION_AFTER;
         memset(dp->bucket_norms, 0, dp->bucket_count * dp->groups * sizeof(double));
         memset(dp->total, 0, dp->groups * sizeof(double));
     }
@@ -221,8 +221,9 @@ static adl_status skip(adl_dp *dp)
                  dp->name);
     if (++dp->skipped_in_a_row < SKIPPED_MAX)
         return ADL_OK;
-    return adli_fail(ADL_EINVAL, "data parallel %s: %d gradients in a row were not finite: training "
-                                 "has diverged",
+    return adli_fail(ADL_EINVAL,
+                     "data parallel %s: %d gradients in a row were not finite: training "
+                     "has diverged",
                      dp->name, SKIPPED_MAX);
 }
 
@@ -321,7 +322,8 @@ adl_status adl_dp_step(adl_dp *dp)
         return adl_fail(ctx, status);
     dp->in_batch = false;
     dp->whole &= ctx->current->size == ctx->current->local_bsz;
-    for (size_t i = dp->params; i > 0 && status == ADL_OK; i--) /* last layer first, as a hook would */
+    for (size_t i = dp->params; i > 0 && status == ADL_OK;
+         i--) /* last layer first, as a hook would */
         status = see_gradient(dp, &dp->places[i - 1]);
     if (status == ADL_OK && ends_step(dp))
         status = finish_step(dp);

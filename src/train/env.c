@@ -38,9 +38,9 @@ static adl_status check_job_id(const char *id)
         return adli_fail(ADL_EINVAL, "ADAPTDL_JOB_ID=%s: must be namespace/name", id);
     for (const char *at = id; *at; at++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/", *at))
-            return adli_fail(ADL_EINVAL,
-                             "ADAPTDL_JOB_ID=%s: only letters, digits, '-', '.' and '_' are allowed",
-                             id);
+            return adli_fail(
+                ADL_EINVAL, "ADAPTDL_JOB_ID=%s: only letters, digits, '-', '.' and '_' are allowed",
+                id);
     return ADL_OK;
 }
 
@@ -79,12 +79,12 @@ adl_status adli_env_check(const adl_env *env)
                          env->master_port);
     const char *url = env->supervisor_url;
     if (url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-        return adli_fail(ADL_EINVAL, "ADAPTDL_SUPERVISOR_URL=%s: must start with http:// or https://",
-                         url);
+        return adli_fail(ADL_EINVAL,
+                         "ADAPTDL_SUPERVISOR_URL=%s: must start with http:// or https://", url);
     adl_status status = env->job_id ? check_job_id(env->job_id) : ADL_OK;
     if (status == ADL_OK && url && !env->job_id)
-        status = adli_fail(ADL_EINVAL, "ADAPTDL_SUPERVISOR_URL=%s is set, but ADAPTDL_JOB_ID is not",
-                           url);
+        status = adli_fail(ADL_EINVAL,
+                           "ADAPTDL_SUPERVISOR_URL=%s is set, but ADAPTDL_JOB_ID is not", url);
     if (status == ADL_OK && env->sched_version)
         status = check_version(env->sched_version);
     return status;
@@ -115,9 +115,9 @@ adl_status adl_env_read(adl_env *out)
     if (status == ADL_OK)
         status = adli_env_check(&env);
     if (status == ADL_OK && env.replicas > 1 && env.master_port == 0)
-        status = adli_fail(ADL_EINVAL,
-                           "ADAPTDL_MASTER_PORT is not set: %d replicas need rank 0's port",
-                           env.replicas);
+        status =
+            adli_fail(ADL_EINVAL, "ADAPTDL_MASTER_PORT is not set: %d replicas need rank 0's port",
+                      env.replicas);
     if (status == ADL_OK)
         *out = env;
     return status;
@@ -133,8 +133,8 @@ adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **c
     *copy = adli_calloc(1, sizeof **copy);
     if (!*copy)
         return adli_fail_memory("environment");
-    const char **fields[] = {&out->checkpoint_path, &out->share_path,     &out->job_id,
-                             &out->master_addr,     &out->supervisor_url, &out->sched_version,
+    const char **fields[] = {&out->checkpoint_path,    &out->share_path,     &out->job_id,
+                             &out->master_addr,        &out->supervisor_url, &out->sched_version,
                              &out->tensorboard_logdir, &out->job_secret};
     for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
         if (!*fields[i])

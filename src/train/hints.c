@@ -59,8 +59,9 @@ static void put_perf(adli_buf *out, const adl_perf_params *perf)
     const struct {
         const char *key;
         double value;
-    } fields[] = {{"alpha_c", perf->alpha_c}, {"beta_c", perf->beta_c}, {"alpha_n", perf->alpha_n},
-                  {"beta_n", perf->beta_n},   {"alpha_r", perf->alpha_r}, {"beta_r", perf->beta_r},
+    } fields[] = {{"alpha_c", perf->alpha_c}, {"beta_c", perf->beta_c},
+                  {"alpha_n", perf->alpha_n}, {"beta_n", perf->beta_n},
+                  {"alpha_r", perf->alpha_r}, {"beta_r", perf->beta_r},
                   {"gamma", perf->gamma}};
     for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
         adli_buf_puts(out, i ? ", " : ", \"perfParams\": {");
@@ -74,8 +75,8 @@ static void put_profile(adli_buf *out, const adli_metrics_view *view)
     adli_buf_puts(out, ", \"profile\": [");
     for (size_t i = 0; i < view->count; i++) {
         const adl_profile_point *point = &view->points[i];
-        adli_buf_printf(out, "%s{\"nodes\": %d, \"replicas\": %d, \"localBsz\": %d, ", i ? ", " : "",
-                        point->nodes, point->replicas, (int)point->local_bsz);
+        adli_buf_printf(out, "%s{\"nodes\": %d, \"replicas\": %d, \"localBsz\": %d, ",
+                        i ? ", " : "", point->nodes, point->replicas, (int)point->local_bsz);
         put_double(out, "accumTime", point->accum_time_s);
         adli_buf_puts(out, ", ");
         put_double(out, "optimTime", point->optim_time_s);

@@ -63,8 +63,8 @@ adl_status adl_loader_new(adl_context *ctx, const adl_loader_options *options, a
     adl_loop *loop = NULL;
     status = adl_loop_new(ctx, options->name, options->examples, options->batch_size, &loop);
     if (status == ADL_OK)
-        status = adl_sampler_new(options->examples, options->shuffle, options->seed,
-                                 &loader->sampler);
+        status =
+            adl_sampler_new(options->examples, options->shuffle, options->seed, &loader->sampler);
     if (status == ADL_OK)
         status = adli_prefetch_new(&loader->options, &loader->prefetch);
     if (status != ADL_OK) {
@@ -111,7 +111,8 @@ static adl_status begin_pass(adl_loader *loader)
     bool rest = length % each != 0 && (!loader->options.drop_last || length < each);
     loader->batches = length / each + rest;
     loader->ticket = 0;
-    loader->seed = adli_mix(adli_mix(loader->options.seed, (uint64_t)epoch), (uint64_t)ctx->env.rank);
+    loader->seed =
+        adli_mix(adli_mix(loader->options.seed, (uint64_t)epoch), (uint64_t)ctx->env.rank);
     return adl_fail(ctx, adli_prefetch_begin(loader->prefetch, loader->sampler, loader->local_bsz,
                                              loader->batches, adli_mix(loader->seed, index)));
 }
@@ -139,14 +140,16 @@ static bool advance(adl_loader *loader)
         (!adl_loop_more(loader->loop) || begin_pass(loader) != ADL_OK))
         return false;
     bool last = loader->ticket + 1 == loader->batches;
-    int64_t left = (int64_t)adl_sampler_length(loader->sampler) - loader->ticket * loader->local_bsz;
+    int64_t left =
+        (int64_t)adl_sampler_length(loader->sampler) - loader->ticket * loader->local_bsz;
     int size = left < loader->local_bsz ? (int)left : loader->local_bsz;
     if (!adl_loop_step(loader->loop, size, last))
         return false;
     adli_slot *slot;
     adl_status status = adli_prefetch_take(loader->prefetch, &slot);
     if (status != ADL_OK) {
-        adl_fail(loader->ctx, adli_wrap(status, "%s: filling a batch", adl_loop_name(loader->loop)));
+        adl_fail(loader->ctx,
+                 adli_wrap(status, "%s: filling a batch", adl_loop_name(loader->loop)));
         return false;
     }
     loader->ticket++;

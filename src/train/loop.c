@@ -61,7 +61,10 @@ adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int
     adl_loop *loop = adli_calloc(1, sizeof *loop);
     if (!loop)
         return adli_fail_memory("loop");
-    *loop = (adl_loop){.ctx = ctx, .examples = examples, .batch_size = batch_size, .done_epoch = -1,
+    *loop = (adl_loop){.ctx = ctx,
+                       .examples = examples,
+                       .batch_size = batch_size,
+                       .done_epoch = -1,
                        .seen_epoch = -1};
     if (name)
         snprintf(loop->name, sizeof loop->name, "%s", name);
@@ -116,8 +119,8 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     if (ctx->status != ADL_OK)
         return ctx->status;
     if (!ctx->in_epoch)
-        return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: a loop over data outside an epoch loop",
-                                       loop->name));
+        return adl_fail(
+            ctx, adli_fail(ADL_ESTATE, "%s: a loop over data outside an epoch loop", loop->name));
     if (ctx->current)
         return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: a loop over data inside the loop over %s",
                                        loop->name, ctx->current->name));
@@ -169,8 +172,9 @@ adl_status adli_loop_trains(adl_loop *loop)
     if (ctx->training == loop)
         return ADL_OK;
     if (ctx->training)
-        return adli_fail(ADL_ESTATE, "a training step in the loop over %s, but %s is the training "
-                                     "loader; there can be one",
+        return adli_fail(ADL_ESTATE,
+                         "a training step in the loop over %s, but %s is the training "
+                         "loader; there can be one",
                          loop->name, ctx->training->name);
     ctx->training = loop;
     note_facts(loop);
@@ -233,8 +237,9 @@ bool adl_loop_more(adl_loop *loop)
     if (ctx->status != ADL_OK || loop->finished || !loop->autoscale)
         return false;
     if (!loop->dp_stepped) {
-        adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: autoscaling ends an epoch by progress, but a pass "
-                                            "over the data made none: adl_dp_step was not called",
+        adl_fail(ctx, adli_fail(ADL_ESTATE,
+                                "%s: autoscaling ends an epoch by progress, but a pass "
+                                "over the data made none: adl_dp_step was not called",
                                 loop->name));
         return false;
     }

@@ -22,12 +22,12 @@ struct adl_loop {
     /* This run of the program. */
     int seen_epoch, seen_loops; /* loops begun in an epoch, skipped ones included */
     bool entered;
-    bool finished;     /* enough progress */
-    bool in_step;      /* between step and commit */
-    int size;          /* of the present batch; local_bsz, or less at the end of a pass */
-    bool optim_step;   /* it ends in an optimizer step */
-    int accumulated;   /* batches since the last optimizer step */
-    bool dp_stepped;   /* adl_dp_step was called in this pass */
+    bool finished;   /* enough progress */
+    bool in_step;    /* between step and commit */
+    int size;        /* of the present batch; local_bsz, or less at the end of a pass */
+    bool optim_step; /* it ends in an optimizer step */
+    int accumulated; /* batches since the last optimizer step */
+    bool dp_stepped; /* adl_dp_step was called in this pass */
     bool choice_warned;
     int warm_bsz, warm_accum; /* sizes whose first step is over; 0: none */
     double step_start_s, sync_s;

@@ -99,7 +99,7 @@ size_t adl_sampler_get(const adl_sampler *sampler, size_t j)
 
 bool adl_sampler_padded(const adl_sampler *sampler)
 {
-    size_t last = sampler->base + (size_t)sampler->rank +
-                  (sampler->length - 1) * (size_t)sampler->replicas;
+    size_t last =
+        sampler->base + (size_t)sampler->rank + (sampler->length - 1) * (size_t)sampler->replicas;
     return last >= sampler->n;
 }

@@ -17,8 +17,8 @@ typedef struct listener {
     struct listener *next;
 } listener;
 
-static atomic_int received;   /* how many signals of either kind */
-static atomic_int interrupts; /* how many SIGINT */
+static atomic_int received;        /* how many signals of either kind */
+static atomic_int interrupts;      /* how many SIGINT */
 static int pipe_fds[2] = {-1, -1}; /* made once and kept: a handler may still be writing to it */
 
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER; /* installing and removing, as a whole */

@@ -108,9 +108,8 @@ static adl_status send_value(adl_context *ctx, const char *name, const char *dat
     for (size_t at = 0; at < length; at += PIECE_BYTES) {
         size_t piece = length - at < PIECE_BYTES ? length - at : PIECE_BYTES, got_length;
         void *got = NULL;
-        adl_status sent =
-            adl_group_broadcast(ctx->group, data ? data + at : NULL, data ? piece : 0, &got,
-                                &got_length);
+        adl_status sent = adl_group_broadcast(ctx->group, data ? data + at : NULL, data ? piece : 0,
+                                              &got, &got_length);
         if (sent == ADL_OK && got_length != piece)
             sent = adli_fail(ADL_EPEER, "rank 0 sent %zu bytes of %s instead of %zu", got_length,
                              name, piece);

@@ -135,6 +135,6 @@ adl_status adli_table_unpack(adli_table *table, const void *data, size_t length)
         memcpy(&entry->value, at + size, sizeof entry->value);
         at += size + sizeof entry->value;
     }
-    return at == end ? ADL_OK : adli_fail(ADL_ECORRUPT, "table: %zu bytes too many",
-                                          (size_t)(end - at));
+    return at == end ? ADL_OK
+                     : adli_fail(ADL_ECORRUPT, "table: %zu bytes too many", (size_t)(end - at));
 }
