@@ -195,7 +195,7 @@ static void count_warnings(void *user, adl_log_level level, const char *line)
 
 static adl_context *start_job(int port, double interval_s)
 {
-    static char url[64];
+    char url[64];
     adl_env env = ADL_ENV_INIT;
     adl_options options = ADL_OPTIONS_INIT;
     adl_context *ctx = NULL;
@@ -335,7 +335,7 @@ static int discover(void *user, const adlt_request *request, char *answer, size_
 static adl_status start_discovering(int port, int rank, int master_port, int listen_fd,
                                     adl_context **ctx)
 {
-    static char url[64];
+    char url[64];
     adl_env env = ADL_ENV_INIT;
     adl_options options = ADL_OPTIONS_INIT;
     snprintf(url, sizeof url, "http://127.0.0.1:%d", port);
