@@ -387,11 +387,11 @@ static int disagreement;
 static void disagree(adlt_replica *r)
 {
     static const char *const texts[] = {
-        "rank 0 calls allreduce sum f64[2], rank 2 calls allreduce sum f64[3]",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls allreduce sum i64[2]",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls allreduce max f64[2]",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls barrier",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls reduce \"other\"",
+        "calls allreduce sum f64[2], rank 2 calls allreduce sum f64[3]",
+        "calls allreduce sum f64[2], rank 2 calls allreduce sum i64[2]",
+        "calls allreduce sum f64[2], rank 2 calls allreduce max f64[2]",
+        "calls allreduce sum f64[2], rank 2 calls barrier",
+        "calls allreduce sum f64[2], rank 2 calls reduce \"other\"",
     };
     double x[3] = {1, 2, 3};
     adl_status status;
