@@ -148,6 +148,9 @@ adl_status adli_group_form(adl_group *group, const adl_group_options *options)
         conns[rank]->max_payload = group->max_frame_bytes + ADLI_CALL_MAX;
         conns[rank]->last_rx_ms = now;
     }
+    adli_conn *neighbour = conns[group->rank == 0 ? group->replicas - 1 : 0];
+    if (status == ADL_OK)
+        status = adli_sock_local(neighbour->fd, group->local);
     free(conns);
     return status;
 }

@@ -8,33 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-adl_status adli_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attributes;
-    int failure = pthread_condattr_init(&attributes);
-    if (failure == 0) {
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-        failure = pthread_cond_init(cond, &attributes);
-        pthread_condattr_destroy(&attributes);
-    }
-    return failure == 0 ? ADL_OK
-                        : adli_fail(ADL_ENOMEM, "pthread_cond_init: %s", strerror(failure));
-}
-
-struct timespec adli_deadline(int timeout_ms)
-{
-    struct timespec when;
-    clock_gettime(CLOCK_MONOTONIC, &when);
-    when.tv_sec += timeout_ms / 1000;
-    when.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (when.tv_nsec >= 1000000000) {
-        when.tv_nsec -= 1000000000;
-        when.tv_sec++;
-    }
-    return when;
-}
 
 adl_status adli_future_new(const adli_call *call, const void *value, size_t length,
                            adl_future **out)

@@ -72,20 +72,19 @@ static adl_status allocate(adl_group *group, const adl_group_options *o)
 
 static adl_status start_threads(adl_group *group)
 {
+    adl_status status = ADL_OK;
     group->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (group->wake_fd < 0)
         return adli_fail(ADL_ENET, "group: eventfd: %s", strerror(errno));
-    int failure = 0;
     if (group->rank == 0) {
-        failure = pthread_create(&group->worker, NULL, adli_root_worker, group);
-        group->has_worker = failure == 0;
+        status = adli_thread_start(&group->worker, "adl-reduce", adli_root_worker, group);
+        group->has_worker = status == ADL_OK;
     }
-    if (failure == 0) {
-        failure = pthread_create(&group->progress, NULL, adli_group_progress, group);
-        group->has_progress = failure == 0;
+    if (status == ADL_OK) {
+        status = adli_thread_start(&group->progress, "adl-group", adli_group_progress, group);
+        group->has_progress = status == ADL_OK;
     }
-    return failure == 0 ? ADL_OK
-                        : adli_fail(ADL_ENOMEM, "group: pthread_create: %s", strerror(failure));
+    return status;
 }
 
 static adl_status new_object(adl_group **out)
@@ -224,11 +223,6 @@ void adl_group_abort(adl_group *group, const char *why)
     adli_group_fail(group, ADL_ESTATE, group->rank, text);
 }
 
-void adli_group_break(adl_group *group, adl_status status, const char *text)
-{
-    adli_group_fail(group, status, -1, text);
-}
-
 int adl_group_rank(const adl_group *group)
 {
     return group->rank;
@@ -254,16 +248,13 @@ adl_status adl_group_check(adl_group *group)
     return status;
 }
 
-adl_status adli_group_watch(adl_group *group)
+adl_status adli_group_check_left(adl_group *group)
 {
-    if (!atomic_load(&group->broken) && atomic_load(&group->left) == 0)
-        return ADL_OK;
-    adl_status status = adl_group_check(group);
-    for (int rank = 0; status == ADL_OK && rank < group->replicas; rank++) {
+    for (int rank = 0; atomic_load(&group->left) > 0 && rank < group->replicas; rank++) {
         if (rank != group->rank && group->states[rank] == ADL_PEER_LEFT)
-            status = adli_fail(ADL_EPEER, "rank %d left the group", rank);
+            return adli_fail(ADL_EPEER, "rank %d left the group", rank);
     }
-    return status;
+    return ADL_OK;
 }
 
 adl_peer_state adl_group_peer(adl_group *group, int rank)

@@ -13,8 +13,8 @@
 #include "comm/call.h"
 #include "comm/conn.h"
 #include "comm/handshake.h"
+#include "comm/thread.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 /* Two references: the caller's and the group's. */
@@ -72,6 +72,8 @@ struct adl_group {
     size_t max_frame_bytes, max_pending;
     void *secret; /* a copy; NULL: none */
     size_t secret_length;
+    char local[ADLI_ADDRESS_TEXT]; /* this end of the connection to rank 0; at the root, to the last
+                                    * rank */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* locked: something that close waits for */
@@ -109,8 +111,6 @@ ADL_MUST adl_status adli_future_new(const adli_call *call, const void *value, si
 /* The value becomes the result; the group's reference goes. data is taken over. */
 void adli_future_finish(adl_future *future, adl_status status, const char *text, uint8_t *data,
                         size_t length);
-ADL_MUST adl_status adli_cond_init(pthread_cond_t *cond);
-struct timespec adli_deadline(int timeout_ms);
 
 /* form.c: fills peers[].conn. */
 ADL_MUST adl_status adli_group_form(adl_group *group, const adl_group_options *options);
@@ -136,11 +136,7 @@ void adli_root_advance(adl_group *group);
 void *adli_root_worker(void *group);
 void adli_root_fini(adl_group *group);
 
-/* group.c, for the reducers built on a group. */
-/* What the group knows against going on waiting for the other replicas: its failure, or that one of
- * them has left. Cheap while all is well. */
-ADL_MUST adl_status adli_group_watch(adl_group *group);
-/* Breaks the group on every replica with this status and text. Any thread. */
-void adli_group_break(adl_group *group, adl_status status, const char *text);
+/* group.c, for the reducers built on a group: ADL_EPEER when some other replica has left. */
+ADL_MUST adl_status adli_group_check_left(adl_group *group);
 
 #endif

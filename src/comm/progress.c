@@ -100,15 +100,24 @@ void adli_peer_died(adl_group *group, int rank, const char *why)
     adli_group_fail(group, ADL_EPEER, rank, text);
 }
 
+/* Something that is nobody else's fault: no memory for a frame. */
+static void fail_here(adl_group *group, adl_status status)
+{
+    char text[ADLI_TEXT_MAX + 1];
+    snprintf(text, sizeof text, "rank %d: %s", group->rank, adl_error());
+    adli_group_fail(group, status, group->rank, text);
+}
+
 void adli_peer_send(adl_group *group, int rank, adli_frame_type type, const adli_part *parts,
                     size_t count)
 {
     adli_conn *conn = group->peers[rank].conn;
-    if (conn && adli_conn_send(conn, type, parts, count) != ADL_OK) {
-        /* What it said before its end may be a goodbye: the next read tells. */
-        if (!conn->broken)
-            adli_peer_died(group, rank, adl_error());
-    }
+    if (!conn)
+        return;
+    adl_status status = adli_conn_send(conn, type, parts, count);
+    /* What a lost peer said before its end may be a goodbye: the next read tells. */
+    if (status != ADL_OK && !conn->broken)
+        fail_here(group, status);
 }
 
 /* ---- frames ---- */
@@ -245,7 +254,10 @@ static void read_peer(adl_group *group, int rank)
     }
     if (group->peers[rank].conn != conn)
         return;
-    if (status != ADL_OK) {
+    if (status == ADL_ENOMEM || received == ADL_ENOMEM) {
+        fail_here(group, ADL_ENOMEM);
+        drop_conn(group, rank); /* the stream has a hole now */
+    } else if (status != ADL_OK) {
         snprintf(why, sizeof why, "it sent %s", adl_error());
         adli_peer_died(group, rank, why);
     } else if (received != ADL_OK || conn->eof) {
@@ -361,8 +373,8 @@ static void tell_failure(adl_group *group)
     pthread_mutex_unlock(&group->lock);
     if (!tell)
         return;
-    if (failure.rank == group->rank && failure.code == ADL_ESTATE)
-        failure.code = ADL_EPEER; /* giving up is a state here and a failure of a peer there */
+    if (failure.rank == group->rank)
+        failure.code = ADL_EPEER; /* what fails here is a failure of a peer there */
     uint8_t encoded[ADLI_FAILURE_MAX];
     adli_part part = {encoded, adli_failure_encode(&failure, encoded)};
     for (int rank = 0; rank < group->replicas; rank++) {

@@ -15,73 +15,7 @@
 
 static const char secret[] = "a secret of the job";
 
-/* ---- one replica ---- */
-
-TEST(one_replica_needs_no_sockets_and_no_threads)
-{
-    int fds = adlt_count_fds(), tasks = adlt_count_threads(1);
-    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
-    adl_group *group;
-    REQUIRE_OK(adl_group_new(&options, &group));
-    CHECK_INT(adlt_count_fds(), fds);
-    CHECK_INT(adlt_count_threads(tasks), tasks);
-    double x[2] = {1.5, -2};
-    CHECK_OK(adl_group_allreduce(group, x, 2, ADL_TYPE_F64, ADL_REDUCE_SUM));
-    CHECK(x[0] == 1.5 && x[1] == -2);
-    void *out;
-    size_t length, offsets[2];
-    CHECK_OK(adl_group_broadcast(group, "abc", 3, &out, &length));
-    CHECK(length == 3 && memcmp(out, "abc", 3) == 0);
-    free(out);
-    CHECK_OK(adl_group_broadcast(group, NULL, 0, &out, &length));
-    CHECK(length == 0 && out);
-    free(out);
-    CHECK_OK(adl_group_allgather(group, "xy", 2, &out, offsets));
-    CHECK(offsets[0] == 0 && offsets[1] == 2 && memcmp(out, "xy", 2) == 0);
-    free(out);
-    CHECK_OK(adl_group_barrier(group));
-    CHECK_OK(adl_group_close(group, 0));
-    CHECK_FAILS(adl_group_barrier(group), ADL_ESTATE, "barrier: the group was closed");
-    adl_group_free(group);
-}
-
-TEST(options_are_checked)
-{
-    static const struct {
-        int rank, replicas, port, peer_ms;
-        const char *text;
-    } cases[] = {
-        {0, 0, 1, 5000, "0 replicas"},     {2, 2, 1, 5000, "rank 2 of 2"},
-        {-1, 2, 1, 5000, "rank -1"},       {1, 2, 0, 5000, "port 0"},
-        {1, 2, 70000, 5000, "port 70000"}, {1, 2, 9, 99, "peer_timeout_ms 99"},
-    };
-    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
-        adl_group_options options = ADL_GROUP_OPTIONS_INIT;
-        options.rank = cases[i].rank;
-        options.replicas = cases[i].replicas;
-        options.master_port = cases[i].port;
-        options.peer_timeout_ms = cases[i].peer_ms;
-        adl_group *group = (adl_group *)&options;
-        CHECK_FAILS(adl_group_new(&options, &group), ADL_EINVAL, cases[i].text);
-        CHECK(!group);
-    }
-    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
-    adl_group *group;
-    options.size = sizeof options + 8;
-    CHECK_FAILS(adl_group_new(&options, &group), ADL_EINVAL, "this library knows");
-    options = (adl_group_options)ADL_GROUP_OPTIONS_INIT;
-    REQUIRE_OK(adl_group_new(&options, &group));
-    double x = 1;
-    CHECK_FAILS(adl_group_allreduce(group, &x, 1, ADL_TYPE_F64, ADL_REDUCE_OR), ADL_EINVAL,
-                "or of f64");
-    CHECK_FAILS(adl_group_allreduce(group, &x, 1, ADL_TYPE_BYTES, ADL_REDUCE_SUM), ADL_EINVAL,
-                "sum of bytes");
-    CHECK_FAILS(adl_group_allreduce(group, &x, SIZE_MAX / 4, ADL_TYPE_F64, ADL_REDUCE_SUM),
-                ADL_EINVAL, "the limit is");
-    adl_group_free(group);
-}
-
-/* ---- all operations ---- */
+/* ---- processes: first, since ThreadSanitizer cannot follow a fork once there were threads ---- */
 
 static adl_status concatenate(void *context, const void *a, size_t a_length, const void *b,
                               size_t b_length, adl_reduced *out)
@@ -166,6 +100,125 @@ static void all_ops(adlt_replica *r)
     NEED_OK(r, adl_group_close(r->group, 60000));
 }
 
+TEST(every_operation_between_processes)
+{
+    CHECK(adlt_run_processes(3, all_ops, secret, sizeof secret));
+}
+
+static int victim;
+static bool stop_instead; /* SIGSTOP: alive for the kernel, silent for us */
+
+static void die(adlt_replica *r)
+{
+    NEED_OK(r, adl_group_barrier(r->group));
+    adl_future *futures[10];
+    int64_t one = 1;
+    if (r->rank == victim) {
+        usleep(20000);
+        adlt_signal_me(stop_instead);
+        return;
+    }
+    for (int i = 0; i < 10; i++)
+        NEED_OK(r, adl_group_allreduce_async(r->group, &one, 1, ADL_TYPE_I64, ADL_REDUCE_SUM,
+                                             &futures[i]));
+    char text[32];
+    snprintf(text, sizeof text, "rank %d died", victim);
+    for (int i = 0; i < 10; i++) {
+        NEED_FAILS(r, adl_future_wait(futures[i], 60000, NULL, NULL), ADL_EPEER, text);
+        adl_future_free(futures[i]);
+    }
+    NEED_FAILS(r, adl_group_barrier(r->group), ADL_EPEER, text);
+    NEED_FAILS(r, adl_group_close(r->group, 1000), ADL_EPEER, text);
+    NEED(r, adl_group_failed_rank(r->group) == victim);
+    NEED(r, adl_group_peer(r->group, victim) == ADL_PEER_DEAD);
+}
+
+TEST(a_killed_replica_is_named_by_all_others)
+{
+    stop_instead = false;
+    for (int replicas = 2; replicas <= 4; replicas++) {
+        for (victim = 0; victim < replicas; victim++)
+            CHECK(adlt_run_processes(replicas, die, victim % 2 ? secret : NULL, sizeof secret));
+    }
+}
+
+TEST(a_silent_replica_is_named_by_all_others)
+{
+    stop_instead = true;
+    adlt_peer_timeout_ms = 500;
+    for (victim = 0; victim < 3; victim++)
+        CHECK(adlt_run_processes(3, die, NULL, 0));
+    adlt_peer_timeout_ms = ADLT_PEER_TIMEOUT_MS;
+}
+
+/* ---- one replica ---- */
+
+TEST(one_replica_needs_no_sockets_and_no_threads)
+{
+    int fds = adlt_count_fds(), tasks = adlt_count_threads(1);
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    adl_group *group;
+    REQUIRE_OK(adl_group_new(&options, &group));
+    CHECK_INT(adlt_count_fds(), fds);
+    CHECK_INT(adlt_count_threads(tasks), tasks);
+    double x[2] = {1.5, -2};
+    CHECK_OK(adl_group_allreduce(group, x, 2, ADL_TYPE_F64, ADL_REDUCE_SUM));
+    CHECK(x[0] == 1.5 && x[1] == -2);
+    void *out;
+    size_t length, offsets[2];
+    CHECK_OK(adl_group_broadcast(group, "abc", 3, &out, &length));
+    CHECK(length == 3 && memcmp(out, "abc", 3) == 0);
+    free(out);
+    CHECK_OK(adl_group_broadcast(group, NULL, 0, &out, &length));
+    CHECK(length == 0 && out);
+    free(out);
+    CHECK_OK(adl_group_allgather(group, "xy", 2, &out, offsets));
+    CHECK(offsets[0] == 0 && offsets[1] == 2 && memcmp(out, "xy", 2) == 0);
+    free(out);
+    CHECK_OK(adl_group_barrier(group));
+    CHECK_OK(adl_group_close(group, 0));
+    CHECK_FAILS(adl_group_barrier(group), ADL_ESTATE, "barrier: the group was closed");
+    adl_group_free(group);
+}
+
+TEST(options_are_checked)
+{
+    static const struct {
+        int rank, replicas, port, peer_ms;
+        const char *text;
+    } cases[] = {
+        {0, 0, 1, 5000, "0 replicas"},     {2, 2, 1, 5000, "rank 2 of 2"},
+        {-1, 2, 1, 5000, "rank -1"},       {1, 2, 0, 5000, "port 0"},
+        {1, 2, 70000, 5000, "port 70000"}, {1, 2, 9, 99, "peer_timeout_ms 99"},
+    };
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+        options.rank = cases[i].rank;
+        options.replicas = cases[i].replicas;
+        options.master_port = cases[i].port;
+        options.peer_timeout_ms = cases[i].peer_ms;
+        adl_group *group = (adl_group *)&options;
+        CHECK_FAILS(adl_group_new(&options, &group), ADL_EINVAL, cases[i].text);
+        CHECK(!group);
+    }
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    adl_group *group;
+    options.size = sizeof options + 8;
+    CHECK_FAILS(adl_group_new(&options, &group), ADL_EINVAL, "this library knows");
+    options = (adl_group_options)ADL_GROUP_OPTIONS_INIT;
+    REQUIRE_OK(adl_group_new(&options, &group));
+    double x = 1;
+    CHECK_FAILS(adl_group_allreduce(group, &x, 1, ADL_TYPE_F64, ADL_REDUCE_OR), ADL_EINVAL,
+                "or of f64");
+    CHECK_FAILS(adl_group_allreduce(group, &x, 1, ADL_TYPE_BYTES, ADL_REDUCE_SUM), ADL_EINVAL,
+                "sum of bytes");
+    CHECK_FAILS(adl_group_allreduce(group, &x, SIZE_MAX / 4, ADL_TYPE_F64, ADL_REDUCE_SUM),
+                ADL_EINVAL, "the limit is");
+    adl_group_free(group);
+}
+
+/* ---- all operations ---- */
+
 TEST(every_operation_with_1_to_4_replicas)
 {
     CHECK(adlt_run_threads(2, all_ops, NULL, 0)); /* a sanitizer may add a thread at the first */
@@ -176,11 +229,6 @@ TEST(every_operation_with_1_to_4_replicas)
     }
     CHECK_INT(adlt_count_fds(), fds);
     CHECK_INT(adlt_count_threads(tasks), tasks);
-}
-
-TEST(every_operation_between_processes)
-{
-    CHECK(adlt_run_processes(3, all_ops, secret, sizeof secret));
 }
 
 /* ---- futures ---- */
@@ -387,11 +435,11 @@ static int disagreement;
 static void disagree(adlt_replica *r)
 {
     static const char *const texts[] = {
-        "rank 0 calls allreduce sum f64[2], rank 2 calls allreduce sum f64[3]",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls allreduce sum i64[2]",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls allreduce max f64[2]",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls barrier",
-        "rank 0 calls allreduce sum f64[2], rank 2 calls reduce \"other\"",
+        "calls allreduce sum f64[2], rank 2 calls allreduce sum f64[3]",
+        "calls allreduce sum f64[2], rank 2 calls allreduce sum i64[2]",
+        "calls allreduce sum f64[2], rank 2 calls allreduce max f64[2]",
+        "calls allreduce sum f64[2], rank 2 calls barrier",
+        "calls allreduce sum f64[2], rank 2 calls reduce \"other\"",
     };
     double x[3] = {1, 2, 3};
     adl_status status;
@@ -502,53 +550,7 @@ TEST(giving_up_tells_the_others_why)
         CHECK(adlt_run_threads(3, give_up, NULL, 0));
 }
 
-/* ---- death ---- */
-
-static int victim;
-static bool stop_instead; /* SIGSTOP: alive for the kernel, silent for us */
-
-static void die(adlt_replica *r)
-{
-    NEED_OK(r, adl_group_barrier(r->group));
-    adl_future *futures[10];
-    int64_t one = 1;
-    if (r->rank == victim) {
-        usleep(20000);
-        adlt_signal_me(stop_instead);
-        return;
-    }
-    for (int i = 0; i < 10; i++)
-        NEED_OK(r, adl_group_allreduce_async(r->group, &one, 1, ADL_TYPE_I64, ADL_REDUCE_SUM,
-                                             &futures[i]));
-    char text[32];
-    snprintf(text, sizeof text, "rank %d died", victim);
-    for (int i = 0; i < 10; i++) {
-        NEED_FAILS(r, adl_future_wait(futures[i], 60000, NULL, NULL), ADL_EPEER, text);
-        adl_future_free(futures[i]);
-    }
-    NEED_FAILS(r, adl_group_barrier(r->group), ADL_EPEER, text);
-    NEED_FAILS(r, adl_group_close(r->group, 1000), ADL_EPEER, text);
-    NEED(r, adl_group_failed_rank(r->group) == victim);
-    NEED(r, adl_group_peer(r->group, victim) == ADL_PEER_DEAD);
-}
-
-TEST(a_killed_replica_is_named_by_all_others)
-{
-    stop_instead = false;
-    for (int replicas = 2; replicas <= 4; replicas++) {
-        for (victim = 0; victim < replicas; victim++)
-            CHECK(adlt_run_processes(replicas, die, victim % 2 ? secret : NULL, sizeof secret));
-    }
-}
-
-TEST(a_silent_replica_is_named_by_all_others)
-{
-    stop_instead = true;
-    adlt_peer_timeout_ms = 500;
-    for (victim = 0; victim < 3; victim++)
-        CHECK(adlt_run_processes(3, die, NULL, 0));
-    adlt_peer_timeout_ms = ADLT_PEER_TIMEOUT_MS;
-}
+/* ---- heartbeats ---- */
 
 static void idle(adlt_replica *r)
 {
