@@ -457,6 +457,9 @@ TEST(threads)
     int before = adl_nn_threads();
     CHECK_OK(adl_nn_set_threads(0));
     CHECK(adl_nn_threads() >= 1);
+#ifdef __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer builds compute on one thread");
+#endif
     adl_net *net = small_net(true, 0.2);
     float *x = random_floats(32 * 200, 1), *dy = random_floats(32 * 5, 2), *values, out[2][160];
     size_t count;
