@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +17,9 @@ adl_status adli_dataset_new(const adl_dataset_info *info, adl_dataset **out)
     if (!set)
         return adli_fail_memory("data set");
     set->info = *info;
-    set->pixels = adli_calloc(info->count, adl_dataset_example_size(set));
-    set->labels = adli_calloc(info->count, 1);
+    bool fits = info->count <= PTRDIFF_MAX / adl_dataset_example_size(set);
+    set->pixels = fits ? adli_calloc(info->count, adl_dataset_example_size(set)) : NULL;
+    set->labels = fits ? adli_calloc(info->count, 1) : NULL;
     if (!set->pixels || !set->labels) {
         adl_dataset_free(set);
         return adli_fail(ADL_ENOMEM, "out of memory: data set of %zu examples", info->count);

@@ -260,10 +260,15 @@ static void add_specks(double picture[SIDE][SIDE], adli_rng *rng)
     for (int specks = adli_rng_range(rng, 0, 2); specks > 0; specks--) {
         canvas c;
         canvas_clear(&c);
-        double a[2] = {adli_uniform(rng, 0, SIDE), adli_uniform(rng, 0, SIDE)};
-        double b[2] = {a[0] + adli_uniform(rng, -5, 5), a[1] + adli_uniform(rng, -5, 5)};
+        double a[2], b[2]; /* one draw a statement: C leaves the order within one open */
+        for (int k = 0; k < 2; k++) {
+            a[k] = adli_uniform(rng, 0, SIDE);
+            b[k] = a[k] + adli_uniform(rng, -5, 5);
+        }
+        double radius = adli_uniform(rng, 0.3, 0.8);
+        double strength = adli_uniform(rng, 0.3, 0.8);
         draw_segment(&c, a, b, 2);
-        ink(&c, adli_uniform(rng, 0.3, 0.8), adli_uniform(rng, 0.3, 0.8), picture);
+        ink(&c, radius, strength, picture);
     }
 }
 
