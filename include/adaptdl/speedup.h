@@ -14,9 +14,9 @@ extern "C" {
 typedef struct adl_speedup adl_speedup;
 
 /* Takes copies of everything. model == NULL: nothing is known yet, the job speeds up linearly.
- * profile (may be NULL) corrects the rate where measurements exist, see adl_speedup_rate. Memory is
- * allocated here once (64 bytes per replica count up to max_replicas). EINVAL for a bad model or
- * bad bounds, ENOMEM. */
+ * limits == NULL: every bound is open. profile (may be NULL) corrects the rate where measurements
+ * exist, see adl_speedup_rate. Memory is allocated here once (64 bytes per replica count up to
+ * max_replicas). EINVAL for a bad model or bad bounds, ENOMEM. */
 ADL_API ADL_MUST adl_status adl_speedup_new(const adl_goodput *model,
                                             const adl_batch_limits *limits,
                                             const adl_profile_point *profile, size_t profile_count,

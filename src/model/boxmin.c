@@ -10,7 +10,7 @@ enum { VARS = ADLI_BOX_VARS };
 static bool solve(const double A[VARS][VARS], const double *rhs, const bool *held, double *p)
 {
     double factor[VARS][VARS], y[VARS];
-    int index[VARS], n = 0;
+    int index[VARS] = {0}, n = 0;
     for (int i = 0; i < VARS; i++)
         if (!held[i])
             index[n++] = i;

@@ -156,7 +156,7 @@ static adl_status fill(adl_speedup *speedup, const adl_goodput *model,
 {
     speedup->known = true;
     speedup->model = *model;
-    speedup->limits = *limits;
+    speedup->limits = limits ? *limits : (adl_batch_limits){0};
     adl_status status = find_base(speedup);
     if (status != ADL_OK)
         return status;
