@@ -10,6 +10,7 @@
 #include "adaptdl/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -85,6 +86,15 @@ ADL_API ADL_MUST adl_status adl_goodput_evaluate(const adl_goodput *model, int n
 ADL_API ADL_MUST adl_status adl_goodput_optimize(const adl_goodput *model,
                                                  const adl_batch_limits *limits, int nodes,
                                                  int replicas, adl_batch_choice *out);
+
+/* The same for several configurations: nodes and replicas are arrays of one length, or one of them
+ * has length 1 and is used for all. out: [the longer length]. Where a configuration has no answer its
+ * goodput is 0 and the others are still computed; then the result is the first failure's. */
+ADL_API ADL_MUST adl_status adl_goodput_optimize_array(const adl_goodput *model,
+                                                       const adl_batch_limits *limits,
+                                                       const int *nodes, size_t node_count,
+                                                       const int *replicas, size_t replica_count,
+                                                       adl_batch_choice *out);
 
 #ifdef __cplusplus
 }

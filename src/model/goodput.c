@@ -329,3 +329,21 @@ adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits
                          replicas, replicas == 1 ? "" : "s", range.max_m, init);
     return ADL_OK;
 }
+
+adl_status adl_goodput_optimize_array(const adl_goodput *model, const adl_batch_limits *limits,
+                                      const int *nodes, size_t node_count, const int *replicas,
+                                      size_t replica_count, adl_batch_choice *out)
+{
+    if (node_count != replica_count && node_count != 1 && replica_count != 1)
+        return adli_fail(ADL_EINVAL, "%zu values of N do not go with %zu of R", node_count,
+                         replica_count);
+    if (node_count == 0 || replica_count == 0)
+        return ADL_OK;
+    size_t count = node_count > replica_count ? node_count : replica_count;
+    size_t failed = count;
+    for (size_t i = count; i-- > 0;) /* backwards, so that the first failure's text stays */
+        if (adl_goodput_optimize(model, limits, nodes[node_count > 1 ? i : 0],
+                                 replicas[replica_count > 1 ? i : 0], &out[i]) != ADL_OK)
+            failed = i;
+    return failed < count ? adli_wrap(ADL_EINVAL, "element %zu", failed) : ADL_OK;
+}
