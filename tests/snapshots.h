@@ -39,16 +39,15 @@ static inline adl_speedup *adlt_random_model(adli_rng *rng, int max_replicas)
     double batch = adlt_between(rng, 16, 512), step_s = adlt_between(rng, 0.05, 1);
     double within = adlt_between(rng, 0.01, 0.3) * step_s,
            between = within * adlt_between(rng, 1, 5);
-    adl_goodput model = {
-        .perf = {.alpha_c = 0.2 * step_s,
-                 .beta_c = 0.8 * step_s / batch,
-                 .alpha_n = between,
-                 .beta_n = between * adlt_between(rng, 1e-3, 0.1),
-                 .alpha_r = within,
-                 .beta_r = within * adlt_between(rng, 1e-3, 0.1),
-                 .gamma = adlt_between(rng, 1, 10)},
-        .grad = {.sqr = 1, .var = adlt_between(rng, 0.1, 100)},
-        .init_batch_size = floor(batch)};
+    adl_goodput model = {.perf = {.alpha_c = 0.2 * step_s,
+                                  .beta_c = 0.8 * step_s / batch,
+                                  .alpha_n = between,
+                                  .beta_n = between * adlt_between(rng, 1e-3, 0.1),
+                                  .alpha_r = within,
+                                  .beta_r = within * adlt_between(rng, 1e-3, 0.1),
+                                  .gamma = adlt_between(rng, 1, 10)},
+                         .grad = {.sqr = 1, .var = adlt_between(rng, 0.1, 100)},
+                         .init_batch_size = floor(batch)};
     adl_batch_limits limits = {.max_batch_size = floor(batch) * 64,
                                .min_local_bsz = fmax(1, floor(batch / 4)),
                                .max_local_bsz = floor(batch) * 2,
@@ -147,8 +146,8 @@ static inline void adlt_world_uniform(adlt_world *world, adli_rng *rng, int node
     world->snapshot.now_s = 36000;
     for (int i = 0; i < jobs; i++) {
         adl_job *job = &world->jobs[i];
-        double age = adli_rng_below(rng, 4) == 0 ? 60 * adli_rng_unit(rng)
-                                                 : adlt_between(rng, 60, 20000);
+        double age =
+            adli_rng_below(rng, 4) == 0 ? 60 * adli_rng_unit(rng) : adlt_between(rng, 60, 20000);
         job->request.amount[0] = 1;
         job->max_profiled = age < 60 ? 0 : 1 << adli_rng_below(rng, 6);
         job->max_replicas = job->max_profiled ? 2 * job->max_profiled : 1;

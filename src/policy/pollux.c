@@ -12,7 +12,7 @@ static const adli_policy_param params[] = {
     {"form", 0, 0, 1, "0: the paper's (harmonic mean); 1: the seeds' (sum, auto-scaling)"},
     {"population", 100, 2, 10000, "solutions kept"},
     {"generations", 100, 0, 100000, "rounds of the search"},
-    {"local", 0.2, 0, 1, "share of the children made by local improvement"},
+    {"local", 0.05, 0, 1, "share of the children made by local improvement"},
     {"restart_cost_s", 30, 0, 86400, "paper's form: seconds a restart costs jobs that do not say"},
     {"change_penalty", 0.1, 0, 1, "seeds' form: share of the speedup that a moved job loses"},
     {"low_utility", 0.35, 0, 1, "seeds' form: below this utility the cluster shrinks"},
@@ -146,12 +146,11 @@ static void explain_next(adl_job_decision *now, const adli_pollux_problem *probl
                          const adli_pollux_job *job, int nodes, int replicas)
 {
     const adl_job *view = &problem->snapshot->jobs[job->index];
-    const int *capacity = problem->capacity + (size_t)job->kind * (size_t)problem->node_count;
     double here = replicas > 0 ? adli_job_speedup(view, nodes, replicas) : 0;
     int largest = 0;
     for (int node = 0; node < problem->node_count; node++)
-        if (capacity[node] > largest)
-            largest = capacity[node];
+        if (job->capacity[node] > largest)
+            largest = job->capacity[node];
     for (int next = replicas < job->min ? job->min : replicas + 1; next <= job->max; next++) {
         double there = adli_job_speedup(view, next <= largest ? 1 : 2, next);
         if (there <= here * (1 + 1e-9))
@@ -219,5 +218,6 @@ const adli_policy_class adli_policy_pollux = {
     .params = params,
     .state_size = sizeof(adli_pollux_memory),
     .fini = fini,
+    .adapts = true,
     .decide = decide,
 };

@@ -1,6 +1,7 @@
 /* The genetic policy's parts. pollux_problem.c states the problem that a snapshot poses,
- * pollux_search.c is the genetic algorithm over it, pollux_layout.c its local improvement,
- * pollux_memory.c what one search leaves to the next, and pollux.c the policy. */
+ * pollux_genome.c its solutions, pollux_search.c the genetic algorithm over them, pollux_layout.c
+ * their local improvement, pollux_memory.c what one search leaves to the next, and pollux.c is the
+ * policy. */
 #ifndef ADLI_POLLUX_H
 #define ADLI_POLLUX_H
 
@@ -35,12 +36,13 @@ typedef struct adli_worth {
 
 /* A job whose allocation is open. */
 typedef struct adli_pollux_job {
-    int index;       /* in the snapshot */
-    int kind;        /* jobs of one kind ask for the same resources */
-    int min, max;    /* replicas, when it has any; max is no more than the nodes hold */
-    double share;    /* dominant share of the cluster's resources of one replica */
-    double factor;   /* multiplies its speedup when its allocation changes */
-    adli_cell *base; /* [base_count] its present row */
+    int index;           /* in the snapshot */
+    int kind;            /* jobs of one kind ask for the same resources */
+    int min, max;        /* replicas, when it has any; max is no more than the nodes hold */
+    const int *capacity; /* [node_count] of its kind */
+    double share;        /* dominant share of the cluster's resources of one replica */
+    double factor;       /* multiplies its speedup when its allocation changes */
+    adli_cell *base;     /* [base_count] its present row */
     int base_count;
     int base_replicas;
     bool base_legal;    /* within the bounds that hold now */
@@ -132,11 +134,14 @@ ADL_MUST adl_status adli_board_init(adli_board *board, const adli_pollux_problem
 void adli_board_fini(adli_board *board);
 void adli_board_clear(adli_board *board, const adli_pollux_problem *problem);
 
-/* How many more replicas of this kind fit, at most `wanted` (which the empty node must hold). */
+/* How many more replicas of this kind fit, at most `wanted` (which the empty node must hold). One
+ * resource is the usual case, and kept apart for speed. */
 static inline int adli_board_fit(const adli_board *board, const adli_pollux_problem *problem,
                                  int kind, int node, int wanted)
 {
     int resources = problem->resource_count;
+    if (resources == 1 && problem->request[kind] * wanted <= board->free[node])
+        return wanted;
     const int64_t *free = board->free + (size_t)node * (size_t)resources;
     const int64_t *request = problem->request + (size_t)kind * (size_t)resources;
     int64_t fit = wanted;
@@ -151,6 +156,10 @@ static inline void adli_board_take(adli_board *board, const adli_pollux_problem 
                                    int node, int count)
 {
     int resources = problem->resource_count;
+    if (resources == 1) {
+        board->free[node] -= problem->request[kind] * count;
+        return;
+    }
     int64_t *free = board->free + (size_t)node * (size_t)resources;
     const int64_t *request = problem->request + (size_t)kind * (size_t)resources;
     for (int r = 0; r < resources; r++)
@@ -173,6 +182,12 @@ void adli_genome_begin(adli_genome *genome, const adli_pollux_problem *problem);
 void adli_genome_append(adli_genome *genome, const adli_pollux_problem *problem, int job,
                         const adli_cell *row, int count);
 
+/* How many replicas fit on a node, as of a version of it. */
+typedef struct adli_fit {
+    unsigned version;
+    int fit;
+} adli_fit;
+
 /* A solution under local improvement: rows of their own and the board they leave. */
 typedef struct adli_layout {
     const adli_pollux_problem *problem;
@@ -184,9 +199,13 @@ typedef struct adli_layout {
     adli_cell *cells;   /* behind rows */
     adli_cell *saved;   /* the chosen jobs' rows before a step */
     int *saved_counts;
-    int *chosen;               /* [job_count] the jobs of a step */
-    struct adli_offer *offers; /* [job_count] what each of them would take next */
-    int *fits;                 /* [node_count] scratch */
+    int *chosen;               /* the jobs of a step */
+    struct adli_offer *offers; /* what each of them would take next */
+    int *fits;                 /* [node_count] replicas of job fits_of that each node would take */
+    int fits_of;
+    unsigned changes;   /* of the board so far */
+    unsigned *versions; /* [node_count] changes of each node */
+    adli_fit *known;    /* [kind_count][node_count] */
 } adli_layout;
 
 ADL_MUST adl_status adli_layout_init(adli_layout *layout, const adli_pollux_problem *problem);
@@ -212,17 +231,17 @@ typedef struct adli_pollux_search {
     adli_nsga2_point *points; /* [2 * population] */
     int alive;                /* at most population */
     int best;                 /* who of them has the best first objective */
-    adli_cell *draft;         /* rows before repair, in any order of nodes */
+    adli_cell *draft;         /* rows before repair */
     int *draft_start;         /* [job_count + 1] */
 
     adli_layout layout;
+    int fruitless;    /* local improvements in a row that improved nothing */
     adli_board board; /* of the rows repaired so far */
     adli_board room;  /* of the whole draft */
     adli_cell *cells; /* behind genomes */
     int *starts;
     adli_cell *row; /* [node_count] the row under repair */
-    int row_count;
-    int *roomy; /* [node_count] nodes where something still fits */
+    int *roomy;     /* [node_count] nodes where something still fits */
     int roomy_count;
     int64_t *least;         /* [resource_count] the least that any kind asks for */
     adli_nsga2_rank *ranks; /* [4 * population] */
@@ -237,6 +256,11 @@ ADL_MUST adl_status adli_pollux_search_init(adli_pollux_search *search,
                                             const adli_pollux_problem *problem,
                                             const adli_pollux_options *options, uint64_t seed);
 void adli_pollux_search_fini(adli_pollux_search *search);
+
+/* A genome from the draft, repaired; and a child, see pollux_genome.c. */
+void adli_genome_repair(adli_genome *genome, adli_pollux_search *search);
+void adli_genome_breed(adli_genome *genome, adli_pollux_search *search, const adli_genome *a,
+                       const adli_genome *b);
 
 /* Repairs the draft and adds it to those alive, unless there are enough or one is the same. */
 void adli_pollux_search_add(adli_pollux_search *search);

@@ -18,7 +18,8 @@
 typedef struct adli_offer {
     double density; /* gain per share; <= 0: nothing */
     int replicas;
-    bool kept; /* its present row */
+    unsigned changes; /* layout->changes when it was made */
+    bool kept;        /* its present row */
 } adli_offer;
 
 /* Decides between rows of equal value, such as those of a job too young for its factor to be above
@@ -52,6 +53,13 @@ void adli_board_clear(adli_board *board, const adli_pollux_problem *problem)
 
 /* ---- rows on the board ---- */
 
+static void clear(adli_layout *layout)
+{
+    adli_board_clear(&layout->board, layout->problem);
+    for (int node = 0; node < layout->problem->node_count; node++)
+        layout->versions[node]++;
+}
+
 /* Puts the job's row on the board (sign 1) or takes it off (sign -1). */
 static void put(adli_layout *layout, int job, int sign)
 {
@@ -60,34 +68,14 @@ static void put(adli_layout *layout, int job, int sign)
     for (int i = 0; i < count; i++) {
         adli_board_take(&layout->board, layout->problem, kind, row[i].node, sign * row[i].count);
         layout->board.distributed[row[i].node] += count > 1 ? sign : 0;
+        layout->versions[row[i].node]++;
     }
+    layout->changes += count > 0;
 }
 
 static double score(adli_worth worth)
 {
     return worth.value + utility_weight * worth.utility;
-}
-
-static int fit_at(const adli_layout *layout, int job, int node)
-{
-    const adli_pollux_problem *problem = layout->problem;
-    const adli_pollux_job *view = &problem->jobs[job];
-    int most = problem->capacity[(size_t)view->kind * (size_t)problem->node_count + (size_t)node];
-    return adli_board_fit(&layout->board, problem, view->kind, node,
-                          most < view->max ? most : view->max);
-}
-
-/* Would the job's present row fit (with its new one off the board)? */
-static bool base_fits(const adli_layout *layout, int job, int limit)
-{
-    const adli_pollux_job *view = &layout->problem->jobs[job];
-    bool fits = view->base_legal && view->base_count > 0;
-    for (int i = 0; fits && i < view->base_count; i++) {
-        int node = view->base[i].node;
-        fits = node < limit && fit_at(layout, job, node) >= view->base[i].count &&
-               !(view->base_count > 1 && layout->board.distributed[node] > 0);
-    }
-    return fits;
 }
 
 static void set_row(adli_layout *layout, int job, const adli_cell *row, int count)
@@ -105,43 +93,97 @@ static void set_row(adli_layout *layout, int job, const adli_cell *row, int coun
                               : adli_pollux_moved(layout->problem, view, count, replicas);
 }
 
+/* ---- what fits ---- */
+
+/* How many more of a kind fit on a node, remembered until the node changes. */
+static int fit_at(adli_layout *layout, int kind, int node)
+{
+    const adli_pollux_problem *problem = layout->problem;
+    size_t at = (size_t)kind * (size_t)problem->node_count + (size_t)node;
+    adli_fit *known = &layout->known[at];
+    if (known->version != layout->versions[node])
+        *known = (adli_fit){layout->versions[node], adli_board_fit(&layout->board, problem, kind,
+                                                                   node, problem->capacity[at])};
+    return known->fit;
+}
+
+/* Other jobs on the node that use other nodes too. */
+static int rivals_at(const adli_layout *layout, int job, int node)
+{
+    bool own = false;
+    for (int i = 0; layout->counts[job] > 1 && i < layout->counts[job]; i++)
+        own |= layout->rows[job][i].node == node;
+    return layout->board.distributed[node] - own;
+}
+
+/* Writes to fits how many replicas of the job each node would take if its row were off the board, to
+ * single how many the best of them takes, and to multi how many all without rivals take. */
+static void find_fits(adli_layout *layout, int job, int limit, int *single, int *multi)
+{
+    int kind = layout->problem->jobs[job].kind, count = layout->counts[job];
+    int64_t all = 0;
+    *single = 0;
+    for (int node = 0; node < limit; node++) {
+        int fit = fit_at(layout, kind, node);
+        layout->fits[node] = fit;
+        *single = fit > *single ? fit : *single;
+        all += layout->board.distributed[node] == 0 ? fit : 0;
+    }
+    for (int i = 0; i < count; i++) {
+        adli_cell cell = layout->rows[job][i];
+        bool free_before = layout->board.distributed[cell.node] == 0;
+        int fit = layout->fits[cell.node] += cell.count;
+        *single = fit > *single ? fit : *single;
+        if (free_before)
+            all += cell.count;
+        else if (rivals_at(layout, job, cell.node) == 0)
+            all += fit;
+    }
+    *multi = all > INT_MAX ? INT_MAX : (int)all;
+    layout->fits_of = job;
+}
+
+/* Would the job's present row fit, given its fits? */
+static bool base_fits(const adli_layout *layout, int job, int limit)
+{
+    const adli_pollux_job *view = &layout->problem->jobs[job];
+    bool fits = view->base_legal && view->base_count > 0;
+    for (int i = 0; fits && i < view->base_count; i++) {
+        int node = view->base[i].node;
+        fits = node < limit && layout->fits[node] >= view->base[i].count &&
+               !(view->base_count > 1 && rivals_at(layout, job, node) > 0);
+    }
+    return fits;
+}
+
 /* ---- sizes ---- */
 
-/* The best thing that the job could have more of. Leaves how many fit on each node in fits. */
+/* The best thing that the job could have more of. */
 static adli_offer best_offer(adli_layout *layout, int job, int limit)
 {
     const adli_pollux_problem *problem = layout->problem;
     const adli_pollux_job *view = &problem->jobs[job];
-    int now = layout->replicas[job], single = 0, multi = 0;
+    int now = layout->replicas[job], single, multi;
     double have = score(layout->worths[job]);
-    adli_offer best = {0};
-    put(layout, job, -1);
-    for (int node = 0; node < limit; node++) {
-        int fit = fit_at(layout, job, node);
-        layout->fits[node] = fit;
-        if (fit > single)
-            single = fit;
-        if (fit > 0 && layout->board.distributed[node] == 0)
-            multi = multi > INT_MAX - fit ? INT_MAX : multi + fit;
-    }
+    adli_offer best = {.changes = layout->changes};
+    find_fits(layout, job, limit, &single, &multi);
     int most = single > multi ? single : multi;
     if (most > view->max)
         most = view->max;
     for (int replicas = now < view->min ? view->min : now + 1; replicas <= most; replicas++) {
         adli_worth worth = adli_pollux_moved(problem, view, replicas <= single ? 1 : 2, replicas);
         double density = (score(worth) - have) / ((replicas - now) * view->share);
-        if (density > best.density)
-            best = (adli_offer){density, replicas, false};
+        if (density > best.density) {
+            best.density = density;
+            best.replicas = replicas;
+        }
     }
-    if (view->base_replicas >= now && base_fits(layout, job, limit) && score(view->kept) > have) {
-        double density =
-            view->base_replicas == now
-                ? HUGE_VAL
-                : (score(view->kept) - have) / ((view->base_replicas - now) * view->share);
+    if (view->base_replicas >= now && score(view->kept) > have && base_fits(layout, job, limit)) {
+        int more = view->base_replicas - now;
+        double density = more > 0 ? (score(view->kept) - have) / (more * view->share) : HUGE_VAL;
         if (density >= best.density)
-            best = (adli_offer){density, view->base_replicas, true};
+            best = (adli_offer){density, view->base_replicas, layout->changes, true};
     }
-    put(layout, job, 1);
     return best;
 }
 
@@ -174,7 +216,7 @@ static void insert_cell(adli_cell *row, int *count, int node, int replicas)
     row[at] = (adli_cell){node, replicas};
 }
 
-/* Accepts an offer made with the board as it is: fits is as best_offer left it. */
+/* Accepts the job's offer; fits is as best_offer left it. */
 static void accept_offer(adli_layout *layout, int job, int limit, const adli_offer *offer)
 {
     const adli_pollux_job *view = &layout->problem->jobs[job];
@@ -218,19 +260,21 @@ static void lay_out(adli_layout *layout, int chosen, int limit)
         if (best < 0)
             return;
         int job = layout->chosen[best];
-        adli_offer fresh = best_offer(layout, job, limit);
-        bool stands = fresh.density >= layout->offers[best].density;
-        if (stands) {
-            accept_offer(layout, job, limit, &fresh);
-            fresh = best_offer(layout, job, limit);
+        adli_offer offer = layout->offers[best];
+        if (offer.changes != layout->changes || layout->fits_of != job) {
+            double bound = offer.density;
+            offer = layout->offers[best] = best_offer(layout, job, limit);
+            if (offer.density < bound)
+                continue;
         }
-        layout->offers[best] = fresh;
+        accept_offer(layout, job, limit, &offer);
+        layout->offers[best] = best_offer(layout, job, limit);
     }
 }
 
 void adli_layout_construct(adli_layout *layout, int limit)
 {
-    adli_board_clear(&layout->board, layout->problem);
+    clear(layout);
     for (int job = 0; job < layout->problem->job_count; job++) {
         set_row(layout, job, NULL, 0);
         layout->chosen[job] = job;
@@ -328,9 +372,11 @@ adl_status adli_layout_init(adli_layout *layout, const adli_pollux_problem *prob
     layout->chosen = adli_calloc(jobs + STEP_JOBS, sizeof *layout->chosen);
     layout->offers = adli_calloc(jobs + STEP_JOBS, sizeof *layout->offers);
     layout->fits = adli_calloc(nodes, sizeof *layout->fits);
+    layout->versions = adli_calloc(nodes, sizeof *layout->versions);
+    layout->known = adli_calloc(nodes, (size_t)problem->kind_count * sizeof *layout->known);
     if (!layout->rows || !layout->counts || !layout->replicas || !layout->worths ||
         !layout->cells || !layout->saved || !layout->saved_counts || !layout->chosen ||
-        !layout->offers || !layout->fits)
+        !layout->offers || !layout->fits || !layout->versions || !layout->known)
         return adli_fail_memory("local improvement of the search");
     adli_cell *next = layout->cells;
     for (size_t job = 0; job < jobs; job++) {
@@ -343,6 +389,8 @@ adl_status adli_layout_init(adli_layout *layout, const adli_pollux_problem *prob
 void adli_layout_fini(adli_layout *layout)
 {
     adli_board_fini(&layout->board);
+    free(layout->known);
+    free(layout->versions);
     free(layout->fits);
     free(layout->offers);
     free(layout->chosen);
@@ -358,7 +406,7 @@ void adli_layout_fini(adli_layout *layout)
 
 void adli_layout_load(adli_layout *layout, const adli_genome *genome)
 {
-    adli_board_clear(&layout->board, layout->problem);
+    clear(layout);
     for (int job = 0; job < layout->problem->job_count; job++) {
         set_row(layout, job, genome->cells + genome->start[job],
                 genome->start[job + 1] - genome->start[job]);

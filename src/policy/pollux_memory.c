@@ -78,6 +78,14 @@ static void map_names(const adli_pollux_memory *memory, const adli_pollux_proble
     }
 }
 
+/* Keeps the row in order of nodes. */
+static void insert(adli_cell *row, int count, adli_cell cell)
+{
+    for (; count > 0 && row[count - 1].node > cell.node; count--)
+        row[count] = row[count - 1];
+    row[count] = cell;
+}
+
 /* Writes the remembered solution's rows as the search's draft. */
 static void translate(const adli_pollux_memory *memory, const mapping *map, int genome,
                       adli_pollux_search *search)
@@ -95,7 +103,8 @@ static void translate(const adli_pollux_memory *memory, const mapping *map, int 
             cell.node =
                 cell.node < memory->node_count + map->virtual_count ? map->new_node[cell.node] : -1;
             if (cell.node >= 0)
-                search->draft[at++] = cell;
+                insert(search->draft + search->draft_start[job], at++ - search->draft_start[job],
+                       cell);
         }
     }
     search->draft_start[problem->job_count] = at;

@@ -256,14 +256,14 @@ static void bound_jobs(adli_pollux_problem *problem)
     for (int j = 0; j < problem->job_count; j++) {
         adli_pollux_job job = problem->jobs[j];
         const adl_job *view = &problem->snapshot->jobs[job.index];
-        const int *capacity = problem->capacity + (size_t)job.kind * (size_t)problem->node_count;
+        job.capacity = problem->capacity + (size_t)job.kind * (size_t)problem->node_count;
         job.min = view->min_replicas > 1 ? view->min_replicas : 1;
         job.max = job.min > MAX_REPLICAS ? job.min : MAX_REPLICAS;
         if (job.max > view->max_replicas)
             job.max = view->max_replicas;
         int64_t most = 0;
         for (int node = 0; node < problem->node_count; node++)
-            most += capacity[node];
+            most += job.capacity[node];
         if (job.max > most)
             job.max = (int)most;
         if (job.max < job.min)

@@ -1,10 +1,5 @@
-/* The genetic algorithm of the pollux policy: NSGA-II over jobs x nodes matrices of replica counts.
- *
- * A child: rows before a random job from one parent, the others from another (in the seeds' form
- * without the nodes beyond a cluster size drawn between the parents'); then mutation; then repair, job
- * by job in the order in which they take resources. Matrices are kept as rows of non-zero cells and
- * children are made in one pass over them, so the cost of a child follows the number of replicas,
- * not jobs x nodes. Nothing is allocated after the start. */
+/* The genetic algorithm of the pollux policy: NSGA-II, generation by generation. Nothing is allocated
+ * after the start. */
 #include "policy/pollux.h"
 
 #include "base/mem.h"
@@ -12,55 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Probabilities as 16-bit numbers, several of which come from one draw. */
-enum { TENTH = 65536 / 10 };
-
 /* Local improvement of one child, in steps. */
 enum { IMPROVE_STEPS = 8 };
 
-static inline bool chance(uint64_t bits, int shift, uint32_t probability)
-{
-    return ((bits >> shift) & 0xffff) < probability;
-}
+/* After so many fruitless improvements of the best solution in a row, they become this much rarer:
+ * most decisions find little to do, since the last one's result is where they start. */
+enum { PATIENCE = 16, RESTING = 8 };
 
-/* ---- genomes ---- */
-
-static uint64_t mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    return hash ^ (hash >> 29);
-}
-
-void adli_genome_begin(adli_genome *genome, const adli_pollux_problem *problem)
-{
-    genome->start[0] = 0;
-    genome->hash = 0;
-    genome->size = problem->fixed_size;
-    genome->value = problem->fixed.value;
-    genome->utility = problem->fixed.utility;
-}
-
-void adli_genome_append(adli_genome *genome, const adli_pollux_problem *problem, int job,
-                        const adli_cell *row, int count)
-{
-    const adli_pollux_job *view = &problem->jobs[job];
-    int at = genome->start[job], replicas = 0;
-    uint64_t hash = mix(genome->hash, (uint64_t)job);
-    for (int i = 0; i < count; i++) {
-        genome->cells[at + i] = row[i];
-        replicas += row[i].count;
-        hash = mix(hash, (uint64_t)row[i].node << 32 | (uint32_t)row[i].count);
-    }
-    if (count > 0 && row[count - 1].node >= genome->size)
-        genome->size = row[count - 1].node + 1;
-    adli_worth worth = adli_row_equal(row, count, view->base, view->base_count)
-                           ? view->kept
-                           : adli_pollux_moved(problem, view, count, replicas);
-    genome->value += worth.value;
-    genome->utility += worth.utility;
-    genome->hash = hash;
-    genome->start[job + 1] = at + count;
-}
+/* ---- who is there ---- */
 
 static bool genome_equal(const adli_genome *a, const adli_genome *b, int jobs)
 {
@@ -96,256 +50,7 @@ static void score(adli_pollux_search *search, int index)
         .second = search->problem->form == ADLI_POLLUX_PAPER ? genome->utility : -genome->size};
 }
 
-/* ---- repair ---- */
-
-static int capacity_at(const adli_pollux_search *search, int job, int node)
-{
-    const adli_pollux_problem *problem = search->problem;
-    const adli_pollux_job *view = &problem->jobs[job];
-    int fit = problem->capacity[(size_t)view->kind * (size_t)problem->node_count + (size_t)node];
-    return fit < view->max ? fit : view->max;
-}
-
-/* Cuts cells to what is left on their nodes. Returns the replicas left. */
-static int cut_to_capacity(adli_pollux_search *search, int job)
-{
-    int kept = 0, total = 0, kind = search->problem->jobs[job].kind;
-    for (int i = 0; i < search->row_count; i++) {
-        adli_cell cell = search->row[i];
-        int most = capacity_at(search, job, cell.node);
-        cell.count = adli_board_fit(&search->board, search->problem, kind, cell.node,
-                                    cell.count < most ? cell.count : most);
-        if (cell.count > 0) {
-            search->row[kept++] = cell;
-            total += cell.count;
-        }
-    }
-    search->row_count = kept;
-    return total;
-}
-
-/* A job on several nodes leaves those where another such job is. When that is all of them, it stays
- * on the one where it has most. */
-static int cut_interference(adli_pollux_search *search, int total)
-{
-    int kept = 0, left = 0;
-    adli_cell best = {0, 0};
-    if (search->row_count < 2)
-        return total;
-    for (int i = 0; i < search->row_count; i++) {
-        adli_cell cell = search->row[i];
-        if (cell.count > best.count)
-            best = cell;
-        if (search->board.distributed[cell.node] > 0)
-            continue;
-        search->row[kept++] = cell;
-        left += cell.count;
-    }
-    if (kept == 0) {
-        search->row[kept++] = best;
-        left = best.count;
-    }
-    search->row_count = kept;
-    return left;
-}
-
-/* Takes replicas from random cells until no more than max are left. */
-static void cut_to_maximum(adli_pollux_search *search, int total, int max)
-{
-    while (total > max) {
-        int at = (int)adli_rng_below(&search->rng, (uint32_t)search->row_count);
-        adli_cell *cell = &search->row[at];
-        int cut = cell->count < total - max ? cell->count : total - max;
-        cell->count -= cut;
-        total -= cut;
-        if (cell->count == 0) {
-            search->row_count--;
-            memmove(cell, cell + 1, (size_t)(search->row_count - at) * sizeof *cell);
-        }
-    }
-}
-
-/* Makes the row legal after those before it, takes its resources and appends it. */
-static void settle(adli_pollux_search *search, adli_genome *genome, int job)
-{
-    const adli_pollux_problem *problem = search->problem;
-    const adli_pollux_job *view = &problem->jobs[job];
-    int total = cut_to_capacity(search, job);
-    total = cut_interference(search, total);
-    if (total > view->max)
-        cut_to_maximum(search, total, view->max);
-    if (total < view->min)
-        search->row_count = 0;
-    for (int i = 0; i < search->row_count; i++) {
-        adli_cell cell = search->row[i];
-        adli_board_take(&search->board, problem, view->kind, cell.node, cell.count);
-        search->board.distributed[cell.node] += search->row_count > 1;
-    }
-    adli_genome_append(genome, problem, job, search->row, search->row_count);
-}
-
-/* ---- mutation ---- */
-
-static void row_read(adli_pollux_search *search, const adli_cell *cells, int count)
-{
-    search->row_count = 0;
-    for (int i = 0; i < count; i++) {
-        int at = search->row_count++;
-        for (; at > 0 && search->row[at - 1].node > cells[i].node; at--)
-            search->row[at] = search->row[at - 1];
-        search->row[at] = cells[i];
-    }
-}
-
-/* The row's cell on the node, made (with 0 replicas) when there is none. */
-static adli_cell *row_cell(adli_pollux_search *search, int node)
-{
-    int at = 0;
-    while (at < search->row_count && search->row[at].node < node)
-        at++;
-    adli_cell *cell = &search->row[at];
-    if (at == search->row_count || cell->node != node) {
-        memmove(cell + 1, cell, (size_t)(search->row_count - at) * sizeof *cell);
-        *cell = (adli_cell){node, 0};
-        search->row_count++;
-    }
-    return cell;
-}
-
-/* How many of many cells are picked when each is with probability 1 / their number: Poisson. */
-static int about_one(uint64_t bits, int choices)
-{
-    uint32_t draw = bits & 0xffff;
-    if (choices < 2)
-        return choices;
-    return (draw >= 24109) + (draw >= 48218) + (draw >= 60273);
-}
-
-static void raise_cell(adli_pollux_search *search, int job, int node)
-{
-    int most = capacity_at(search, job, node);
-    if (adli_board_fit(&search->room, search->problem, search->problem->jobs[job].kind, node,
-                       most > 0) < 1)
-        return;
-    adli_cell *cell = row_cell(search, node);
-    if (cell->count < most)
-        cell->count = adli_rng_range(&search->rng, cell->count, most);
-}
-
-/* Paper's form: about one of the cells where more fits, and about one of those in use, become a
- * number between the present one and the most that the node takes. */
-static void grow(adli_pollux_search *search, int job)
-{
-    if (search->roomy_count == 0)
-        return;
-    int picks = about_one(adli_rng_u64(&search->rng), search->roomy_count);
-    int used = search->row_count > 0
-                   ? search->row[adli_rng_below(&search->rng, (uint32_t)search->row_count)].node
-                   : -1;
-    for (int i = 0; i < picks; i++)
-        raise_cell(search, job,
-                   search->roomy[adli_rng_below(&search->rng, (uint32_t)search->roomy_count)]);
-    if (used >= 0)
-        raise_cell(search, job, used);
-}
-
-/* Seeds' form: about one of the cells that are zero and about one of the others become any number
- * that the node takes. Half of the time only within `limit`, so that small clusters are searched
- * as well as large ones. */
-static void redraw(adli_pollux_search *search, int job, int limit)
-{
-    uint64_t bits = adli_rng_u64(&search->rng);
-    int nodes = search->problem->node_count, before = search->row_count;
-    int range = (bits >> 20) & 1 && limit > 0 ? limit : nodes;
-    int picks = about_one(bits, range);
-    int used = before > 0 ? search->row[adli_rng_below(&search->rng, (uint32_t)before)].node : -1;
-    for (int i = 0; i < picks; i++) {
-        int node = (int)adli_rng_below(&search->rng, (uint32_t)range);
-        adli_cell *cell = row_cell(search, node);
-        if (cell->count == 0)
-            cell->count = adli_rng_range(&search->rng, 0, capacity_at(search, job, node));
-    }
-    if (used >= 0)
-        row_cell(search, used)->count =
-            adli_rng_range(&search->rng, 0, capacity_at(search, job, used));
-}
-
-/* ---- children ---- */
-
-/* Copies a row without the nodes from limit on, and without a tenth of the rest when thin. */
-static int copy_row(adli_pollux_search *search, adli_cell *to, const adli_cell *from, int count,
-                    int limit, bool thin)
-{
-    int kept = 0;
-    for (int i = 0; i < count; i++)
-        if (from[i].node < limit && !(thin && chance(adli_rng_u64(&search->rng), 0, TENTH)))
-            to[kept++] = from[i];
-    return kept;
-}
-
-/* Crossover, and the part of the mutation that takes away: the draft. */
-static void cross(adli_pollux_search *search, const adli_genome *a, const adli_genome *b, int limit)
-{
-    const adli_pollux_problem *problem = search->problem;
-    bool paper = problem->form == ADLI_POLLUX_PAPER;
-    int jobs = problem->job_count, point = (int)adli_rng_below(&search->rng, (uint32_t)jobs + 1);
-    int at = 0;
-    for (int job = 0; job < jobs; job++) {
-        const adli_genome *from = job < point ? a : b;
-        const adli_pollux_job *view = &problem->jobs[job];
-        const adli_cell *row = from->cells + from->start[job];
-        int count = from->start[job + 1] - from->start[job];
-        uint64_t bits = paper ? adli_rng_u64(&search->rng) : UINT64_MAX;
-        if (chance(bits, 0, TENTH)) {
-            row = view->base;
-            count = view->base_count;
-        }
-        search->draft_start[job] = at;
-        at += copy_row(search, search->draft + at, row, count, limit, chance(bits, 16, TENTH));
-    }
-    search->draft_start[jobs] = at;
-}
-
-/* Finds the nodes that the draft leaves room on. */
-static void find_room(adli_pollux_search *search)
-{
-    const adli_pollux_problem *problem = search->problem;
-    int resources = problem->resource_count;
-    adli_board_clear(&search->room, problem);
-    for (int job = 0; job < problem->job_count; job++)
-        for (int i = search->draft_start[job]; i < search->draft_start[job + 1]; i++)
-            adli_board_take(&search->room, problem, problem->jobs[job].kind, search->draft[i].node,
-                            search->draft[i].count);
-    search->roomy_count = 0;
-    for (int node = 0; node < problem->node_count; node++) {
-        const int64_t *free = search->room.free + (size_t)node * (size_t)resources;
-        bool roomy = true;
-        for (int r = 0; roomy && r < resources; r++)
-            roomy = free[r] >= search->least[r];
-        if (roomy)
-            search->roomy[search->roomy_count++] = node;
-    }
-}
-
-/* Repairs the draft into the genome, with growth on the way when there is a mutation. */
-static void repair(adli_pollux_search *search, adli_genome *genome, bool mutate, int limit)
-{
-    const adli_pollux_problem *problem = search->problem;
-    bool paper = problem->form == ADLI_POLLUX_PAPER;
-    if (mutate && paper)
-        find_room(search);
-    adli_board_clear(&search->board, problem);
-    adli_genome_begin(genome, problem);
-    for (int job = 0; job < problem->job_count; job++) {
-        int start = search->draft_start[job];
-        row_read(search, search->draft + start, search->draft_start[job + 1] - start);
-        if (mutate && paper)
-            grow(search, job);
-        else if (mutate)
-            redraw(search, job, limit);
-        settle(search, genome, job);
-    }
-}
+/* ---- generations ---- */
 
 static const adli_genome *parent(adli_pollux_search *search)
 {
@@ -353,17 +58,6 @@ static const adli_genome *parent(adli_pollux_search *search)
     uint32_t b = adli_rng_below(&search->rng, (uint32_t)search->alive);
     const adli_nsga2_point *x = &search->points[a], *y = &search->points[b];
     return &search->genomes[adli_nsga2_wins(y, x) ? b : a];
-}
-
-static void breed(adli_pollux_search *search, adli_genome *child)
-{
-    const adli_genome *a = parent(search), *b = parent(search);
-    int limit = search->problem->node_count;
-    if (search->problem->form == ADLI_POLLUX_SEEDS)
-        limit = a->size < b->size ? adli_rng_range(&search->rng, a->size, b->size)
-                                  : adli_rng_range(&search->rng, b->size, a->size);
-    cross(search, a, b, limit);
-    repair(search, child, true, limit);
 }
 
 /* A better version of one that is alive: of the best by the first objective half of the time in the
@@ -378,9 +72,9 @@ static void refine(adli_pollux_search *search, adli_genome *child)
     adli_layout_improve(&search->layout, paper ? search->problem->node_count : from->size,
                         IMPROVE_STEPS, &search->rng);
     adli_layout_store(&search->layout, child);
+    if (from == &search->genomes[search->best])
+        search->fruitless = child->value > from->value ? 0 : search->fruitless + 1;
 }
-
-/* ---- generations ---- */
 
 static void select_survivors(adli_pollux_search *search, int count)
 {
@@ -418,7 +112,7 @@ static int admit(adli_pollux_search *search, int count)
 void adli_pollux_search_add(adli_pollux_search *search)
 {
     if (search->alive < search->options->population) {
-        repair(search, &search->genomes[search->alive], false, 0);
+        adli_genome_repair(&search->genomes[search->alive], search);
         search->alive = admit(search, search->alive);
     }
 }
@@ -462,7 +156,7 @@ void adli_pollux_search_run(adli_pollux_search *search)
     select_survivors(search, search->alive);
     int count = search->alive;
     for (tries = 0; count < population && tries < 2 * population; tries++) {
-        breed(search, &search->genomes[count]);
+        adli_genome_breed(&search->genomes[count], search, parent(search), parent(search));
         count = admit(search, count);
     }
     select_survivors(search, count);
@@ -470,10 +164,11 @@ void adli_pollux_search_run(adli_pollux_search *search)
     for (int generation = 0; generation < search->options->generations; generation++) {
         count = search->alive;
         for (tries = 0; count < 2 * population && tries < 2 * population; tries++) {
-            if (chance(adli_rng_u64(&search->rng), 0, local))
+            uint32_t share = search->fruitless < PATIENCE ? local : local / RESTING;
+            if (adli_rng_below(&search->rng, 65536) < share)
                 refine(search, &search->genomes[count]);
             else
-                breed(search, &search->genomes[count]);
+                adli_genome_breed(&search->genomes[count], search, parent(search), parent(search));
             count = admit(search, count);
         }
         select_survivors(search, count);
