@@ -243,6 +243,36 @@ TEST(gradient_modes)
     adl_net_free(net);
 }
 
+/* The output stays readable after backward, whatever the last layer. */
+TEST(output_outlives_backward)
+{
+    for (int last = 0; last < 3; last++) {
+        adl_net *net;
+        CHECK_OK(adl_net_new(ADL_SHAPE(2, 10, 10), &net));
+        adl_net_conv2d(net, "conv", &(adl_conv2d){.out = 18, .kernel = 3});
+        adl_net_relu(net);
+        if (last > 0)
+            adl_net_flatten(net);
+        if (last > 0)
+            adl_net_linear(net, "fc", &(adl_linear){.out = 5});
+        if (last > 1)
+            adl_net_log_softmax(net);
+        CHECK_OK(adl_net_build(net, 1));
+        size_t count = 4 * adl_shape_count(adl_net_output_shape(net));
+        float *x = random_floats(4 * 200, 1), *dy = random_floats(count, 2);
+        const float *y;
+        REQUIRE_OK(adl_net_forward(net, x, 4, &(adl_pass){.train = true}, &y));
+        float *before = malloc(count * sizeof *before);
+        memcpy(before, y, count * sizeof *before);
+        REQUIRE_OK(adl_net_backward(net, dy, NULL, ADL_GRAD_SET));
+        CHECK(memcmp(before, y, count * sizeof *before) == 0);
+        free(x);
+        free(dy);
+        free(before);
+        adl_net_free(net);
+    }
+}
+
 typedef struct hook_log {
     const adl_param *params;
     size_t seen[32];
