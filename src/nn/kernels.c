@@ -102,8 +102,7 @@ static void drop_example(const adli_layout *l, const float *in, uint32_t key, ui
 void adli_kernel_dropout(const adli_layout *layout, const float *in, uint64_t key,
                          uint32_t threshold, float scale, float *out)
 {
-    size_t total = layout->n * layout->c * layout->h * layout->w;
-#pragma omp parallel for schedule(static) if (total >= ADLI_GRAIN)
+#pragma omp parallel for schedule(static) if (layout->n * layout->stride[0] >= ADLI_GRAIN)
     for (size_t n = 0; n < layout->n; n++) {
         uint64_t state = key + n, keys = adli_splitmix64(&state);
         drop_example(layout, in + n * layout->stride[0], (uint32_t)keys, (uint32_t)(keys >> 32),

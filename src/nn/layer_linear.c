@@ -38,7 +38,7 @@ static adl_status run_forward(const adli_action *action, const adli_run *run)
     const float *x = adli_data(&action->tensor[0]), *w = adli_data(&action->tensor[1]);
     float *y = adli_data(&action->tensor[3]);
     float *more = parts > 1 ? adli_data(&action->tensor[4]) : NULL;
-    dnnl_status_t failed = dnnl_success;
+    _Atomic int failed = dnnl_success;
 #pragma omp parallel for schedule(static) if (parts > 1)
     for (size_t i = 0; i < parts; i++) {
         size_t first, end;
@@ -47,14 +47,13 @@ static adl_status run_forward(const adli_action *action, const adli_run *run)
             dnnl_sgemm('N', 'T', batch, out, (dnnl_dim_t)(end - first), 1, x + first, in, w + first,
                        in, 0, i == 0 ? y : more + (i - 1) * size, out);
         if (status != dnnl_success)
-#pragma omp atomic write
             failed = status;
     }
     for (size_t i = 1; i < parts; i++)
         adli_kernel_add(y, more + (i - 1) * size, y, size);
     const float *bias = action->tensor[2].memory ? adli_data(&action->tensor[2]) : NULL;
     adli_kernel_bias(y, bias, (size_t)batch, (size_t)out, action->flag);
-    return gemm_status(action, failed);
+    return gemm_status(action, (dnnl_status_t)failed);
 }
 
 adl_status adli_linear_forward(adli_plan *plan, size_t i)

@@ -191,6 +191,8 @@ static adl_status plan_new(adl_net *net, int batch, const adl_pass *pass, adli_p
         status = write_forward(plan);
     if (status == ADL_OK && plan->train)
         status = write_backward(plan);
+    plan->now = (int)(2 * net->node_count + 1);
+    adli_use(plan, &plan->output); /* the caller may read it until the next forward */
     if (status == ADL_OK)
         status = lay_out(plan);
     free_descs(plan);

@@ -246,3 +246,21 @@ TEST(extreme_models_give_finite_answers)
         }
     }
 }
+
+TEST(optimize_broadcasts_arrays)
+{
+    const adl_goodput model = {{0.1, 0.01, 0.2, 0.02, 0.05, 0.01, 1.5}, {0.01, 0.5}, 128};
+    const adl_batch_limits limits = {.max_batch_size = 4096, .max_local_bsz = 512};
+    const int nodes[] = {1, 1, 2}, replicas[] = {1, 4, 8}, two[] = {2}, bad[] = {4, 1, 8};
+    adl_batch_choice got[3], one;
+    REQUIRE_OK(adl_goodput_optimize_array(&model, &limits, nodes, 3, replicas, 3, got));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(adl_goodput_optimize(&model, &limits, nodes[i], replicas[i], &one));
+        CHECK(got[i].goodput == one.goodput && got[i].local_bsz == one.local_bsz);
+    }
+    CHECK_FAILS(adl_goodput_optimize_array(&model, &limits, two, 1, bad, 3, got), ADL_EINVAL,
+                "element 1: R must be at least N");
+    CHECK(got[0].goodput > 0 && got[1].goodput == 0 && got[2].goodput > got[0].goodput);
+    CHECK_FAILS(adl_goodput_optimize_array(&model, &limits, nodes, 2, replicas, 3, got), ADL_EINVAL,
+                "2 values of N do not go with 3 of R");
+}

@@ -121,6 +121,14 @@ TEST(a_batch_too_large_for_one_replica_counts_from_the_fewest)
     CHECK(speedup == NULL);
 }
 
+TEST(no_limits_are_open_limits)
+{
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, NULL, NULL, 0, 4, &speedup));
+    CHECK_INT(adl_speedup_choice(speedup, 1, 2).local_bsz, 64);
+    adl_speedup_free(speedup);
+}
+
 TEST(bad_models_are_refused)
 {
     adl_speedup *speedup = (adl_speedup *)1;
