@@ -51,6 +51,7 @@ typedef struct adl_job {
     int max_profiled;   /* most replicas it was ever measured on */
     double progress;    /* initial-batch steps' worth of training done */
     double total_work;  /* the same when it will be finished; 0: not declared */
+    double epoch_work;  /* the same for one epoch; 0: not declared */
 
     int fixed_replicas; /* for policies that do not adapt: what the user asked for; 0: none */
     /* Seconds per step on that many replicas and steps left, for policies that work at a fixed batch
@@ -116,6 +117,8 @@ typedef struct adl_policy adl_policy;
 ADL_API ADL_MUST adl_status adl_policy_new(const char *name, adl_policy **out);
 ADL_API void adl_policy_free(adl_policy *policy);
 ADL_API const char *adl_policy_name(const adl_policy *policy);
+/* Does it expect jobs to adapt their batch size? The others were published for fixed ones. */
+ADL_API bool adl_policy_adapts(const adl_policy *policy);
 
 /* The policies: index 0 is the default; NULL past the end. */
 ADL_API const char *adl_policy_list(int index, const char **summary);

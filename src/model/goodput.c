@@ -266,9 +266,11 @@ adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits
         double total = replicas * m * (s + 1);
         if (total < init * (1 - 1e-12))
             continue;
-        double accum = adl_accum_time(&model->perf, m);
-        double step = s * accum + overlap(accum, network, model->perf.gamma);
-        double goodput = total / step * efficiency(model, total);
+        double accum = adl_accum_time(&model->perf, m), worth = total * efficiency(model, total);
+        /* T_optim is at least its larger part: what cannot win needs no roots */
+        if (worth <= best * (s * accum + fmax(accum, network)))
+            continue;
+        double goodput = worth / (s * accum + overlap(accum, network, model->perf.gamma));
         if (goodput > best) {
             best = goodput;
             *out = (adl_batch_choice){goodput, (int)m, (int)s};

@@ -84,14 +84,19 @@ const char *adl_policy_name(const adl_policy *policy)
     return policy->class->name;
 }
 
+bool adl_policy_adapts(const adl_policy *policy)
+{
+    return policy->class->adapts;
+}
+
 adl_status adl_policy_set(adl_policy *policy, const char *parameter, double value)
 {
     char names[512] = "";
     size_t used = 0;
     for (int i = 0; policy->class->params[i].name; i++) {
         const adli_policy_param *param = &policy->class->params[i];
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
-                                 param->name);
+        used +=
+            (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", param->name);
         if (strcmp(param->name, parameter) != 0)
             continue;
         if (!(value >= param->low && value <= param->high))

@@ -37,6 +37,7 @@ typedef struct adli_plan {
 typedef struct adli_policy_class {
     const char *name, *summary;
     const adli_policy_param *params; /* ends with a NULL name */
+    bool adapts;                     /* expects jobs that follow with their batch size */
     size_t state_size;               /* zeroed storage kept between decisions; may be 0 */
     void (*fini)(void *state);       /* frees what the state points to; may be NULL */
     adl_status (*decide)(adli_plan *plan);

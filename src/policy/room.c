@@ -41,10 +41,25 @@ int adli_resources_fit(const adl_snapshot *snapshot, const adl_resources *have, 
     return fit > 0 ? (int)fit : 0;
 }
 
+void adli_resources_take(const adl_snapshot *snapshot, adl_resources *have, const adl_job *job,
+                         int count)
+{
+    for (int r = 0; r < snapshot->resource_count; r++)
+        have->amount[r] -= job->request.amount[r] * count;
+}
+
 void adli_room_take(adli_room *room, const adl_job *job, int node, int count)
 {
-    for (int r = 0; r < room->snapshot->resource_count; r++)
-        room->free[node].amount[r] -= job->request.amount[r] * count;
+    adli_resources_take(room->snapshot, &room->free[node], job, count);
+}
+
+adl_resources adli_room_total(const adli_room *room)
+{
+    adl_resources total = {{0}};
+    for (int node = 0; node < room->snapshot->node_count; node++)
+        for (int r = 0; r < room->snapshot->resource_count; r++)
+            total.amount[r] += room->free[node].amount[r];
+    return total;
 }
 
 void adli_room_keep(adli_room *room, adli_plan *plan, int job)

@@ -24,7 +24,12 @@ static inline int adli_room_fit(const adli_room *room, const adl_job *job, int n
     return adli_resources_fit(room->snapshot, &room->free[node], job);
 }
 
+/* What is free on all nodes together. */
+adl_resources adli_room_total(const adli_room *room);
+
 /* Takes (count > 0) or gives back (count < 0) the resources of count replicas. */
+void adli_resources_take(const adl_snapshot *snapshot, adl_resources *have, const adl_job *job,
+                         int count);
 void adli_room_take(adli_room *room, const adl_job *job, int node, int count);
 
 /* Lets the job keep its present allocation. */

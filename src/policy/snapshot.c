@@ -27,9 +27,10 @@ static adl_status check_job(const adl_snapshot *snapshot, const adl_job *job)
                          job->min_replicas, job->max_replicas);
     if (job->replicas < 0 || job->restarts < 0 || job->max_profiled < 0 || job->fixed_replicas < 0)
         return adli_fail(ADL_EINVAL, "job %s: a count is negative", job->name);
-    const double numbers[] = {job->submit_s,    job->last_change_s,  job->attained_s, job->run_s,
-                              job->mean_active, job->restart_cost_s, job->progress,
-                              job->total_work,  job->remaining_steps};
+    const double numbers[] = {job->submit_s,       job->last_change_s, job->attained_s,
+                              job->run_s,          job->mean_active,   job->restart_cost_s,
+                              job->progress,       job->total_work,    job->epoch_work,
+                              job->remaining_steps};
     for (size_t i = 0; i < ADLI_COUNT(numbers); i++)
         if (!isfinite(numbers[i]))
             return adli_fail(ADL_EINVAL, "job %s: a time or amount is not finite", job->name);
@@ -103,8 +104,8 @@ const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decisio
     else if (now->reason == ADL_REASON_WAITING)
         used = snprintf(text, size, "waits");
     else
-        used = snprintf(text, size, "%s %d (%.2fx)", words[now->reason], now->replicas,
-                        now->speedup);
+        used =
+            snprintf(text, size, "%s %d (%.2fx)", words[now->reason], now->replicas, now->speedup);
     if (used >= 0 && (size_t)used < size && now->restart_cost > 0)
         used += snprintf(text + used, size - (size_t)used, ", restart costs %.0f %%",
                          100 * now->restart_cost);

@@ -123,8 +123,8 @@ adl_status adli_mesh_new(const double *points, const double *values, int count, 
         return adli_fail_memory("triangulation");
     mesh->points = adli_memdup(points, (size_t)count, sizeof *mesh->points);
     mesh->values = adli_memdup(values, (size_t)count, sizeof *mesh->values);
-    adl_status status = mesh->points && mesh->values ? triangulate(mesh, count)
-                                                     : adli_fail_memory("triangulation");
+    adl_status status =
+        mesh->points && mesh->values ? triangulate(mesh, count) : adli_fail_memory("triangulation");
     if (status != ADL_OK) {
         adli_mesh_free(mesh);
         return status;
@@ -158,8 +158,9 @@ static void weights(const adli_mesh *mesh, const tetra *t, const double at[3], d
 static bool in_box(const tetra *t, const double at[3])
 {
     const double slack = 1e-9;
-    return at[0] >= t->low[0] - slack && at[0] <= t->high[0] + slack && at[1] >= t->low[1] - slack &&
-           at[1] <= t->high[1] + slack && at[2] >= t->low[2] - slack && at[2] <= t->high[2] + slack;
+    return at[0] >= t->low[0] - slack && at[0] <= t->high[0] + slack &&
+           at[1] >= t->low[1] - slack && at[1] <= t->high[1] + slack &&
+           at[2] >= t->low[2] - slack && at[2] <= t->high[2] + slack;
 }
 
 /* The tetrahedron whose smallest weight is largest: the one that holds the point, or, outside, one

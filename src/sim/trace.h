@@ -47,6 +47,7 @@ typedef struct adli_work {
     char *name;
     double submit_s;
     const adli_app *app;
+    int order;                /* row of the file */
     int replicas, batch_size; /* what the user asked for, for policies that do not adapt */
 } adli_work;
 

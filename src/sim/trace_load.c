@@ -15,13 +15,13 @@
 
 enum { PATH_SIZE = 4096, TIME_MAX_S = 1000000000 };
 
-/* What the OSDI'21 traces leave unsaid; a folder's own applications.csv takes precedence. */
+/* What the OSDI'21 traces leave unsaid; used when the folder has no applications.csv. */
 static const struct known {
     const char *name;
     int epochs, max_local, fixed_replicas, fixed_batch;
 } known_apps[] = {
-    {"bert", 2, 0, 0, 0},         {"cifar10", 100, 0, 0, 0}, {"ncf", 10, 0, 1, 32768},
-    {"imagenet", 90, 0, 0, 0},    {"yolov3", 50, 8, 0, 0},   {"deepspeech2", 80, 0, 0, 0},
+    {"bert", 2, 0, 0, 0},      {"cifar10", 100, 0, 0, 0}, {"ncf", 10, 0, 1, 32768},
+    {"imagenet", 90, 0, 0, 0}, {"yolov3", 50, 8, 0, 0},   {"deepspeech2", 80, 0, 0, 0},
 };
 
 /* A row of either table of step times. */
@@ -180,9 +180,8 @@ static adl_status make_mesh(adli_app *app, timing *rows, int placed, int count)
     int used = 0;
     for (int first = 0, next; first < count; first = next, used++) {
         double step = 0, sync = 0;
-        for (next = first; next == first ||
-                           (next < placed && by_shape(&rows[first], &rows[next]) == 0);
-             next++) {
+        for (next = first;
+             next == first || (next < placed && by_shape(&rows[first], &rows[next]) == 0); next++) {
             step += rows[next].step_s;
             sync += rows[next].sync_s;
         }
@@ -302,19 +301,18 @@ static adl_status load_validations(adli_app *app, const char *directory)
         return status;
     if (app->validation_count == 0)
         return adli_fail(ADL_ENOENT, "%s: no validation-<batch size>.csv", directory);
-    qsort(app->validations, (size_t)app->validation_count, sizeof *app->validations,
-          by_batch_size);
+    qsort(app->validations, (size_t)app->validation_count, sizeof *app->validations, by_batch_size);
     app->init_batch = app->validations[0].batch_size;
     app->max_batch = app->validations[app->validation_count - 1].batch_size;
     app->epochs = epochs;
     return ADL_OK;
 }
 
-static adl_status apply_known(adli_app *app, const char *directory, const struct known *known)
+static adl_status apply_known(adli_app *app, const char *root, const struct known *known)
 {
     if (known->epochs > app->epochs)
-        return adli_fail(ADL_EINVAL, "%s: %d epochs are wanted, the validations hold %d", directory,
-                         known->epochs, app->epochs);
+        return adli_fail(ADL_EINVAL, "%s/%s: %d epochs are wanted, the validations hold %d", root,
+                         app->name, known->epochs, app->epochs);
     if (known->epochs > 0)
         app->epochs = known->epochs;
     if (known->max_local > 0)
@@ -349,9 +347,16 @@ static adl_status load_app(const char *root, const char *name, adli_app *app)
     status = load_step_times(app, directory);
     if (status == ADL_OK)
         status = load_validations(app, directory);
-    for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(known_apps); i++)
-        if (strcmp(known_apps[i].name, name) == 0)
-            status = apply_known(app, directory, &known_apps[i]);
+    return status;
+}
+
+static adl_status apply_built_in(const char *root, adli_traces *traces)
+{
+    adl_status status = ADL_OK;
+    for (int a = 0; a < traces->count; a++)
+        for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(known_apps); i++)
+            if (strcmp(known_apps[i].name, traces->apps[a].name) == 0)
+                status = apply_known(&traces->apps[a], root, &known_apps[i]);
     return status;
 }
 
@@ -366,8 +371,10 @@ static adl_status load_overrides(const char *root, adli_traces *traces)
     adli_csv csv = {0};
     bool more = false;
     adl_status status = join(path, root, "applications.csv");
-    if (status != ADL_OK || stat(path, &info) != 0)
+    if (status != ADL_OK)
         return status;
+    if (stat(path, &info) != 0)
+        return apply_built_in(root, traces);
     status = adli_csv_open(&csv, path, columns, 5, 1);
     while (status == ADL_OK && (status = adli_csv_next(&csv, &more)) == ADL_OK && more) {
         struct known own = {.name = adli_csv_text(&csv, 0)};

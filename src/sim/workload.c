@@ -69,23 +69,13 @@ static adl_status check_names(const adli_workload *workload, const char *file)
     return status;
 }
 
+/* By time; rows of the same second stay in the file's order. */
 static int by_time(const void *a, const void *b)
 {
     const adli_work *x = a, *y = b;
-    return (x->submit_s > y->submit_s) - (x->submit_s < y->submit_s);
-}
-
-/* A stable sort by time: rows of the same second stay in the file's order. */
-static void sort_by_time(adli_workload *workload)
-{
-    for (int i = 1; i < workload->count; i++)
-        if (by_time(&workload->jobs[i - 1], &workload->jobs[i]) > 0) {
-            adli_work moved = workload->jobs[i];
-            int to = i;
-            for (; to > 0 && by_time(&workload->jobs[to - 1], &moved) > 0; to--)
-                workload->jobs[to] = workload->jobs[to - 1];
-            workload->jobs[to] = moved;
-        }
+    if (x->submit_s != y->submit_s)
+        return x->submit_s > y->submit_s ? 1 : -1;
+    return (x->order > y->order) - (x->order < y->order);
 }
 
 static adl_status read_jobs(adli_csv *csv, const adli_traces *traces, adli_workload *workload)
@@ -97,7 +87,7 @@ static adl_status read_jobs(adli_csv *csv, const adli_traces *traces, adli_workl
         size_t count = (size_t)workload->count;
         if (adli_grow(&workload->jobs, &capacity, count + 1, sizeof *workload->jobs) != 0)
             return adli_fail_memory("workload");
-        workload->jobs[count] = (adli_work){0};
+        workload->jobs[count] = (adli_work){.order = workload->count};
         status = read_job(csv, traces, &workload->jobs[count]);
         if (status != ADL_OK)
             return status;
@@ -130,7 +120,7 @@ static adl_status finish(adli_csv *csv, adl_status status, const adli_traces *tr
         status = adli_fail_memory("workload");
     adli_csv_close(csv);
     if (status == ADL_OK)
-        sort_by_time(workload);
+        qsort(workload->jobs, (size_t)workload->count, sizeof *workload->jobs, by_time);
     else
         adli_workload_fini(workload);
     return status;

@@ -1,0 +1,325 @@
+/* `adaptdl sim`: replays workloads through scheduling policies. */
+#include "commands.h"
+
+#include "base/file.h"
+#include "sim/report.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LIST_MAX = 64, OUTPUT_MAX_BYTES = 1 << 30 };
+
+typedef struct request {
+    const char *traces, *json, *log, *svg;
+    char *policies; /* our copy, cut at the commas */
+    const char *policy[LIST_MAX];
+    int policy_count;
+    adli_sim_setting settings[LIST_MAX];
+    int setting_count;
+    adli_batch batch;
+} request;
+
+static int print_help(void)
+{
+    printf(
+        "Usage: adaptdl sim --traces DIR [OPTIONS] WORKLOAD.csv ...\n\n"
+        "Replays recorded jobs through a scheduling policy and prints what became of them.\n\n"
+        "  --traces DIR         applications, a folder each (docs/simulator.md has the format)\n"
+        "  --policy NAME[,...]  one policy, or several to compare (default: rank)\n"
+        "  --set KEY=VALUE      change a constant of the policy; may be repeated\n"
+        "  --nodes N            nodes of the cluster (default 16)\n"
+        "  --gpus N             GPUs on each node (default 4)\n"
+        "  --interval S         seconds between decisions (default 60)\n"
+        "  --rescale-delay S    seconds that a changed allocation costs (default 30)\n"
+        "  --interference X     slowdown, 0 to 1, of distributed jobs sharing a node (default 0)\n"
+        "  --seed N             for policies that draw random numbers (default 0)\n"
+        "  --threads N          simulations at the same time (default: all cores)\n"
+        "  --json FILE          the results for scripts; - is standard output\n"
+        "  --log FILE           one JSON object per decision\n"
+        "  --svg FILE           devices over time and the distribution of completion times\n\n"
+        "Policies and their constants:\n");
+    const char *name, *summary;
+    for (int i = 0; (name = adl_policy_list(i, &summary)); i++) {
+        adl_policy *policy;
+        adl_policy_parameter parameter;
+        printf("  %-10s %s\n", name, summary);
+        if (adl_policy_new(name, &policy) != ADL_OK)
+            continue;
+        for (int p = 0; adl_policy_get(policy, p, &parameter); p++)
+            printf("    %s=%g  %s\n", parameter.name, parameter.value, parameter.meaning);
+        adl_policy_free(policy);
+    }
+    printf("\nExample, with the synthetic trace of the project:\n"
+           "  adaptdl sim --traces examples/traces --nodes 4 --policy rank,fifo "
+           "examples/traces/workload-small.csv\n"
+           "\nExit status: 0 done, 2 wrong usage or bad input (one line says what and where).\n");
+    return EXIT_DONE;
+}
+
+static int parse_number(const char *option, const char *text, double low, double high, bool whole,
+                        double *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtod(text, &end);
+    if (end == text || *end || errno || !(*out >= low && *out <= high) ||
+        (whole && *out != floor(*out)))
+        return usage_error("sim", "--%s must be a%s number from %g to %g, not \"%s\"", option,
+                           whole ? " whole" : "", low, high, text);
+    return EXIT_DONE;
+}
+
+static int parse_setting(request *r, char *text)
+{
+    char *equals = strchr(text, '=');
+    if (!equals || r->setting_count == LIST_MAX)
+        return usage_error("sim", "--set wants KEY=VALUE, not \"%s\"", text);
+    *equals = '\0';
+    adli_sim_setting *setting = &r->settings[r->setting_count++];
+    setting->parameter = text;
+    return parse_number(text, equals + 1, -1e300, 1e300, false, &setting->value);
+}
+
+static int parse_policies(request *r, const char *text)
+{
+    free(r->policies);
+    r->policy_count = 0;
+    r->policies = strdup(text);
+    if (!r->policies)
+        return usage_error("sim", "out of memory");
+    char *rest = NULL;
+    for (char *name = strtok_r(r->policies, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+        if (r->policy_count == LIST_MAX)
+            return usage_error("sim", "more than %d policies", LIST_MAX);
+        r->policy[r->policy_count++] = name;
+    }
+    return r->policy_count ? EXIT_DONE : usage_error("sim", "--policy names no policy");
+}
+
+enum {
+    TRACES = 256,
+    POLICY,
+    SET,
+    NODES,
+    GPUS,
+    INTERVAL,
+    DELAY,
+    INTERFERENCE,
+    SEED,
+    THREADS,
+    JSON,
+    LOG,
+    SVG,
+    HELP
+};
+
+static int parse_option(request *r, int option, char *value)
+{
+    adli_sim_options *o = &r->batch.options;
+    double n = 0;
+    int status = EXIT_DONE;
+    switch (option) {
+    case TRACES:
+        r->traces = value;
+        break;
+    case POLICY:
+        return parse_policies(r, value);
+    case SET:
+        return parse_setting(r, value);
+    case NODES:
+        status = parse_number("nodes", value, 1, 10000, true, &n);
+        o->nodes = (int)n;
+        break;
+    case GPUS:
+        status = parse_number("gpus", value, 1, 64, true, &n);
+        o->gpus = (int)n;
+        break;
+    case INTERVAL:
+        return parse_number("interval", value, 1, 86400, true, &o->interval_s);
+    case DELAY:
+        return parse_number("rescale-delay", value, 0, 86400, false, &o->rescale_delay_s);
+    case INTERFERENCE:
+        return parse_number("interference", value, 0, 1, false, &o->interference);
+    case SEED:
+        status = parse_number("seed", value, 0, 9007199254740992.0, true, &n);
+        o->seed = (uint64_t)n;
+        break;
+    case THREADS:
+        status = parse_number("threads", value, 1, 256, true, &n);
+        r->batch.threads = (int)n;
+        break;
+    case JSON:
+        r->json = value;
+        break;
+    case LOG:
+        r->log = value;
+        break;
+    case SVG:
+        r->svg = value;
+        break;
+    }
+    return status;
+}
+
+/* -1: go on; else the exit status. */
+static int parse_options(request *r, int argc, char **argv)
+{
+    static const struct option options[] = {{"traces", 1, NULL, TRACES},
+                                            {"policy", 1, NULL, POLICY},
+                                            {"set", 1, NULL, SET},
+                                            {"nodes", 1, NULL, NODES},
+                                            {"gpus", 1, NULL, GPUS},
+                                            {"interval", 1, NULL, INTERVAL},
+                                            {"rescale-delay", 1, NULL, DELAY},
+                                            {"interference", 1, NULL, INTERFERENCE},
+                                            {"seed", 1, NULL, SEED},
+                                            {"threads", 1, NULL, THREADS},
+                                            {"json", 1, NULL, JSON},
+                                            {"log", 1, NULL, LOG},
+                                            {"svg", 1, NULL, SVG},
+                                            {"help", 0, NULL, HELP},
+                                            {0}};
+    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
+        if (option == HELP || option == 'h')
+            return print_help();
+        if (option == '?' || option == ':')
+            return option_error("sim", argv);
+        int status = parse_option(r, option, optarg);
+        if (status != EXIT_DONE)
+            return status;
+    }
+    if (!r->traces)
+        return usage_error("sim", "--traces DIR is missing");
+    if (optind == argc)
+        return usage_error("sim", "no workload given");
+    return -1;
+}
+
+static void show_progress(int finished, int all)
+{
+    enum { CELLS = 40 };
+    int done = all ? CELLS * finished / all : 0;
+    fprintf(stderr, "\r[%.*s%*s] %d/%d jobs", done, "########################################",
+            CELLS - done, "", finished, all);
+    fflush(stderr);
+}
+
+static void clear_progress(void)
+{
+    fprintf(stderr, "\r%70s\r", "");
+}
+
+static adl_status write_log(const request *r)
+{
+    adli_buf all;
+    adli_buf_init(&all, OUTPUT_MAX_BYTES);
+    for (int i = 0; i < r->batch.policy_count * r->batch.workload_count; i++)
+        adli_buf_append(&all, r->batch.results[i].log.data, r->batch.results[i].log.length);
+    adl_status status = adli_buf_check(&all);
+    if (status == ADL_OK)
+        status = adli_file_write(r->log, all.data, all.length);
+    adli_buf_fini(&all);
+    return status;
+}
+
+static adl_status write_results(const request *r)
+{
+    adl_status status = ADL_OK;
+    adli_buf text;
+    adli_buf_init(&text, OUTPUT_MAX_BYTES);
+    adli_report_table(&r->batch, &text);
+    status = adli_buf_check(&text);
+    if (status == ADL_OK && !(r->json && strcmp(r->json, "-") == 0))
+        fputs(text.data, stdout);
+    if (status == ADL_OK && r->json) {
+        adli_buf_clear(&text);
+        adli_report_json(&r->batch, &text);
+        status = adli_buf_check(&text);
+        if (status == ADL_OK)
+            status = adli_file_write(r->json, text.data, text.length);
+    }
+    if (status == ADL_OK && r->svg) {
+        adli_buf_clear(&text);
+        status = adli_report_svg(&r->batch, &text);
+        if (status == ADL_OK)
+            status = adli_file_write(r->svg, text.data, text.length);
+    }
+    if (status == ADL_OK && r->log)
+        status = write_log(r);
+    adli_buf_fini(&text);
+    return status;
+}
+
+static adl_status simulate(request *r, char **paths, int count)
+{
+    adli_batch *batch = &r->batch;
+    adli_traces traces;
+    adl_status status = adli_traces_load(r->traces, &traces);
+    if (status != ADL_OK)
+        return status;
+    adli_workload *workloads = calloc((size_t)count, sizeof *workloads);
+    if (!workloads)
+        status = adli_fail(ADL_ENOMEM, "out of memory: workloads");
+    for (int i = 0; i < count && status == ADL_OK; i++)
+        status = adli_workload_load(paths[i], &traces, &workloads[i]);
+    if (status == ADL_OK) {
+        bool terminal = isatty(STDERR_FILENO);
+        batch->workloads = workloads;
+        batch->workload_count = count;
+        batch->progress = terminal ? show_progress : NULL;
+        status = adli_batch_run(batch);
+        if (terminal)
+            clear_progress();
+    }
+    if (status == ADL_OK)
+        status = write_results(r);
+    adli_batch_fini(batch);
+    for (int i = 0; workloads && i < count; i++)
+        adli_workload_fini(&workloads[i]);
+    free(workloads);
+    adli_traces_fini(&traces);
+    return status;
+}
+
+/* Wrong policies and constants are told before hours of simulation, not after. */
+static adl_status check_policies(const request *r)
+{
+    adl_status status = ADL_OK;
+    for (int i = 0; i < r->policy_count && status == ADL_OK; i++) {
+        adl_policy *policy = NULL;
+        status = adl_policy_new(r->policy[i], &policy);
+        for (int k = 0; k < r->setting_count && status == ADL_OK; k++)
+            status = adl_policy_set(policy, r->settings[k].parameter, r->settings[k].value);
+        adl_policy_free(policy);
+    }
+    return status;
+}
+
+int cmd_sim(int argc, char **argv)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    request r = {.policy = {adl_policy_list(0, NULL)}, .policy_count = 1};
+    r.batch.threads = cores > 0 ? (int)cores : 1;
+    r.batch.options =
+        (adli_sim_options){.nodes = 16, .gpus = 4, .interval_s = 60, .rescale_delay_s = 30};
+    int exit_status = parse_options(&r, argc, argv);
+    if (exit_status < 0) {
+        r.batch.policies = r.policy;
+        r.batch.policy_count = r.policy_count;
+        r.batch.options.settings = r.settings;
+        r.batch.options.setting_count = r.setting_count;
+        r.batch.options.log = r.log != NULL;
+        r.batch.options.timeline = r.svg != NULL;
+        adl_status status = check_policies(&r);
+        if (status == ADL_OK)
+            status = simulate(&r, argv + optind, argc - optind);
+        exit_status = status == ADL_OK ? EXIT_DONE : report_error("sim", EXIT_USAGE);
+    }
+    free(r.policies);
+    return exit_status;
+}

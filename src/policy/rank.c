@@ -1,0 +1,382 @@
+/* rank: the default policy. Jobs are ranked by the time they still need; a weight that grows with the
+ * rank (short ones first) and with unfairness suffered makes a job's devices worth more, and devices
+ * are handed out greedily to where they add most value.
+ *
+ *   R = work left, T1 = R / rate(1), k = rank by T1 (1 = longest ... J = shortest)
+ *   w    = k^hep * (T1 / 1000 s)^-alpha * max(1, rho / gth)^gex
+ *   V(n) = w * (rate(n) / rate(1) * f(n))^p
+ *   f(n) = 1 for the present size; otherwise less: what a restart costs, and some hysteresis.
+ *
+ * Found by experiment on the OSDI'21 traces, workloads 1 to 4; docs/policies.md has the numbers. */
+#include "policy/rank.h"
+
+#include "base/mem.h"
+#include "policy/room.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEP, ALPHA, P, RS, HY, SHY, DW, TPRIOR, GTH, GEX, RESTART };
+
+static const adli_policy_param params[] = {
+    [HEP] = {"hep", 1.4, 0, 10, "exponent of the rank: how strongly short jobs go first"},
+    [ALPHA] = {"alpha", 0.1, 0, 5, "exponent of the remaining time"},
+    [P] = {"p", 0.5, 0.01, 1, "exponent of the speedup: below 1, the first devices count most"},
+    [RS] = {"rs", 1.35, 0, 100, "how much a restart counts against the remaining time"},
+    [HY] = {"hy", 0.06, 0, 1, "least relative gain for growing"},
+    [SHY] = {"shy", 0.07, 0, 1, "least relative gain for shrinking"},
+    [DW] = {"dw", 0.8, 0, 10, "reluctance to change what changed just now"},
+    [TPRIOR] = {"tprior_s", 300, 1, 1e9, "remaining time of a job that has not reported yet"},
+    [GTH] = {"gth", 1, 0.01, 100, "unfairness above which a job's weight is raised"},
+    [GEX] = {"gex", 2, 0, 10, "exponent of the unfairness"},
+    [RESTART] = {"restart_cost_s", 30, 0, 1e6,
+                 "restart cost of a job that has not measured its own"},
+    {0}};
+
+/* One size a job could have. */
+typedef struct option {
+    int replicas;
+    double value; /* V(n) */
+    float keep;   /* f(n) */
+} option;
+
+typedef struct candidate {
+    const adl_job *job;
+    int node_size;    /* replicas on one empty node */
+    int first, count; /* options[first .. first + count) */
+    int taken;        /* index of the option taken so far; -1: none */
+    int best;         /* index of the option of the best jump from there; -1: none */
+    double density;   /* its value per share of the cluster */
+    double share;     /* of the cluster's dominant resource, one replica */
+    double work, t1, rate1, weight;
+    bool hinted;
+} candidate;
+
+typedef struct rank {
+    const adl_snapshot *snapshot;
+    const double *params;
+    candidate *jobs;
+    option *options;
+    size_t option_count, option_capacity;
+    int *order; /* by T1; then the heap */
+    adl_resources total;
+} rank;
+
+static int node_size(const adl_snapshot *snapshot, const adl_job *job)
+{
+    int most = 0;
+    for (int node = 0; node < snapshot->node_count; node++) {
+        int fit = adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, job);
+        most = fit > most ? fit : most;
+    }
+    return most;
+}
+
+static double rate(const candidate *c, int replicas)
+{
+    if (!c->job->model)
+        return replicas;
+    int nodes = (replicas + c->node_size - 1) / c->node_size;
+    return adl_speedup_rate(c->job->model, nodes, replicas);
+}
+
+/* 1, 2, 4 ... below a node's size, then whole nodes. */
+static int next_size(const candidate *c, int n)
+{
+    if (n < c->node_size)
+        return 2 * n < c->node_size ? 2 * n : c->node_size;
+    return n + c->node_size;
+}
+
+static double devices(const rank *r, const candidate *c)
+{
+    return c->share > 0 ? 1 / c->share : r->snapshot->node_count;
+}
+
+/* Step 2: what is left to do, and how long it takes on one device. */
+static void estimate(const rank *r, candidate *c)
+{
+    const adl_job *job = c->job;
+    c->hinted = !job->model || job->total_work > 0;
+    c->rate1 = fmax(rate(c, 1), 1e-300);
+    if (!job->model) {
+        c->t1 = r->params[TPRIOR];
+        c->work = c->t1;
+        return;
+    }
+    if (job->total_work > 0) {
+        c->work = fmax(job->total_work - job->progress, 0.5 * job->epoch_work);
+        if (job->progress > job->total_work) /* it overran what it declared: expect more of that */
+            c->work = fmax(c->work, 0.25 * job->progress);
+    } else {
+        c->work = fmax(job->progress, 1000 * c->rate1);
+    }
+    c->t1 = fmax(c->work / c->rate1, 30);
+}
+
+/* Step 4: how much later than on a fair share this job will be done, as things stand. */
+static double unfairness(const rank *r, const candidate *c)
+{
+    const adl_job *job = c->job;
+    double active = job->mean_active > 0 ? job->mean_active : r->snapshot->job_count;
+    double fair = devices(r, c) / active, best = c->rate1;
+    if (fair < 1)
+        best *= fair;
+    for (int n = 1; n <= fair && n <= job->max_replicas; n = next_size(c, n))
+        best = fmax(best, rate(c, n));
+    double age_s = r->snapshot->now_s - job->submit_s, progress = job->model ? job->progress : 0;
+    return (age_s + c->work / best) / ((progress + c->work) / best + 60);
+}
+
+/* Longest first; equal ones in order of submission. */
+static int by_time_left(const void *a, const void *b, void *jobs)
+{
+    int i = *(const int *)a, j = *(const int *)b;
+    const candidate *x = (const candidate *)jobs + i, *y = (const candidate *)jobs + j;
+    if (x->t1 != y->t1)
+        return x->t1 > y->t1 ? -1 : 1;
+    return i - j;
+}
+
+/* Steps 3 and 4. Jobs that declare no work are put in the middle, the others ranked over 1 .. J. */
+static void weigh(rank *r)
+{
+    int count = r->snapshot->job_count, hinted = 0;
+    for (int i = 0; i < count; i++)
+        if (r->jobs[i].hinted)
+            r->order[hinted++] = i;
+    qsort_r(r->order, (size_t)hinted, sizeof *r->order, by_time_left, r->jobs);
+    for (int i = 0; i < count; i++)
+        r->jobs[i].weight = pow(0.5 * (count + 1), r->params[HEP]) * pow(10, -r->params[ALPHA]);
+    for (int k = 0; k < hinted; k++) {
+        candidate *c = &r->jobs[r->order[k]];
+        double position = hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count;
+        c->weight = pow(position, r->params[HEP]) * pow(c->t1 / 1000, -r->params[ALPHA]);
+    }
+    for (int i = 0; i < count; i++) {
+        double rho = unfairness(r, &r->jobs[i]) / r->params[GTH];
+        if (rho > 1)
+            r->jobs[i].weight *= pow(rho, r->params[GEX]);
+    }
+}
+
+/* Step 5: f(n), the part of the value that survives the change. */
+static double kept(const rank *r, const candidate *c, int n)
+{
+    const adl_job *job = c->job;
+    if (n == job->replicas)
+        return 1;
+    double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : r->params[RESTART];
+    double left_s = job->model ? c->work / fmax(rate(c, n), 1e-300) : r->params[TPRIOR];
+    double f = 1 - fmin(0.95, r->params[RS] * cost_s / (left_s + cost_s));
+    f -= r->params[n < job->replicas ? SHY : HY];
+    bool explores = n > job->replicas && n > job->max_profiled;
+    if (job->replicas > 0 && !explores)
+        f -= r->params[DW] * cost_s / (r->snapshot->now_s - job->last_change_s + cost_s);
+    return fmax(f, 0.01);
+}
+
+static adl_status add_option(rank *r, candidate *c, int n)
+{
+    if (adli_grow(&r->options, &r->option_capacity, r->option_count + 1, sizeof *r->options) != 0)
+        return adli_fail_memory("options");
+    double keep = kept(r, c, n);
+    double value = c->weight * pow(fmax(rate(c, n), 0) / c->rate1 * keep, r->params[P]);
+    r->options[r->option_count++] = (option){n, value, (float)keep};
+    c->count++;
+    return ADL_OK;
+}
+
+/* The sizes worth considering, with their values, ascending: the grid, the least the job accepts, and
+ * what it has. */
+static adl_status list_options(rank *r, candidate *c)
+{
+    const adl_job *job = c->job;
+    int least = job->min_replicas > 1 ? job->min_replicas : 1;
+    int most = (int)fmin(job->max_replicas, devices(r, c) + 1e-9), last = 0;
+    int extra[2] = {least, job->replicas};
+    adl_status status = ADL_OK;
+    c->first = (int)r->option_count;
+    if (c->node_size == 0 || adli_job_pinned(job))
+        return ADL_OK;
+    for (int n = 1; status == ADL_OK; n = next_size(c, n)) {
+        for (int turn = 0; turn < 3 && status == ADL_OK; turn++) {
+            int size = n; /* the extras that come before n, then n itself */
+            for (int e = 0; turn < 2 && e < 2; e++)
+                if (extra[e] > last && extra[e] < size)
+                    size = extra[e];
+            if (size > last && size >= least && size <= most)
+                status = add_option(r, c, size);
+            last = size > last ? size : last;
+        }
+        if (n >= most)
+            break;
+    }
+    return status;
+}
+
+/* Step 6: the best jump of a job from where it is, within what is free. */
+static void find_jump(const rank *r, candidate *c)
+{
+    const option *options = r->options + c->first;
+    double value = c->taken >= 0 ? options[c->taken].value : 0;
+    int size = c->taken >= 0 ? options[c->taken].replicas : 0;
+    int room = adli_resources_fit(r->snapshot, &r->total, c->job);
+    c->best = -1;
+    c->density = 0;
+    for (int i = c->taken + 1; i < c->count && options[i].replicas - size <= room; i++) {
+        double density = (options[i].value - value) / ((options[i].replicas - size) * c->share);
+        if (density > c->density) {
+            c->density = density;
+            c->best = i;
+        }
+    }
+}
+
+/* Is x's jump to be taken before y's? Ties: the earlier job. */
+static bool before(const rank *r, int x, int y)
+{
+    double a = r->jobs[x].density, b = r->jobs[y].density;
+    return a != b ? a > b : x < y;
+}
+
+static void sift_down(rank *r, int count, int at)
+{
+    int job = r->order[at];
+    for (int child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && before(r, r->order[child + 1], r->order[child]))
+            child++;
+        if (!before(r, r->order[child], job))
+            break;
+        r->order[at] = r->order[child];
+    }
+    r->order[at] = job;
+}
+
+/* Hands out devices: a heap of jobs by their best jump. What is free only shrinks, so a job's best
+ * jump only gets worse, and looking again when it reaches the top is enough. Returns the job that took
+ * the last jump, -1 when none did. */
+static int hand_out(rank *r, double *last_gain)
+{
+    int count = r->snapshot->job_count, last = -1;
+    for (int i = 0; i < count; i++) {
+        find_jump(r, &r->jobs[i]);
+        r->order[i] = i;
+    }
+    for (int i = count / 2; i-- > 0;)
+        sift_down(r, count, i);
+    while (count > 0 && r->jobs[r->order[0]].best >= 0) {
+        candidate *c = &r->jobs[r->order[0]];
+        const option *options = r->options + c->first;
+        int size = c->taken >= 0 ? options[c->taken].replicas : 0;
+        int more = options[c->best].replicas - size;
+        if (adli_resources_fit(r->snapshot, &r->total, c->job) >= more) {
+            adli_resources_take(r->snapshot, &r->total, c->job, more);
+            last = r->order[0];
+            *last_gain = rate(c, options[c->best].replicas) / (size ? rate(c, size) : c->rate1);
+            c->taken = c->best;
+        }
+        find_jump(r, c);
+        sift_down(r, count, 0);
+    }
+    return last;
+}
+
+/* What a job would do with more, were there more. */
+static void explain(rank *r, adl_job_decision *out, candidate *c, int rival, double rival_gain)
+{
+    const option *options = r->options + c->first;
+    double value = c->taken >= 0 ? options[c->taken].value : 0, best = 0;
+    int size = c->taken >= 0 ? options[c->taken].replicas : 0;
+    if (c->taken >= 0)
+        out->restart_cost = 1 - (double)options[c->taken].keep;
+    for (int i = c->taken + 1; i < c->count; i++) {
+        double density = (options[i].value - value) / (options[i].replicas - size);
+        if (density > best) {
+            best = density;
+            out->next_replicas = options[i].replicas;
+        }
+    }
+    if (out->next_replicas > 0) {
+        out->next_gain = rate(c, out->next_replicas) / (size ? rate(c, size) : c->rate1);
+        out->rival = c == &r->jobs[rival < 0 ? 0 : rival] ? -1 : rival;
+        out->rival_gain = rival_gain;
+    }
+}
+
+static double share_of(const adl_snapshot *snapshot, const adl_resources *total, const adl_job *job)
+{
+    double share = 0;
+    for (int i = 0; i < snapshot->resource_count; i++)
+        if (total->amount[i] > 0)
+            share = fmax(share, (double)job->request.amount[i] / (double)total->amount[i]);
+    return share;
+}
+
+static adl_status prepare(rank *r, const adl_resources *total)
+{
+    adl_status status = ADL_OK;
+    int count = r->snapshot->job_count;
+    for (int i = 0; i < count; i++) {
+        candidate *c = &r->jobs[i];
+        c->job = &r->snapshot->jobs[i];
+        c->taken = c->best = -1;
+        bool same =
+            i > 0 && memcmp(&c->job->request, &c[-1].job->request, sizeof c->job->request) == 0;
+        c->node_size = same ? c[-1].node_size : node_size(r->snapshot, c->job);
+        c->share = share_of(r->snapshot, total, c->job);
+        if (adli_job_pinned(c->job))
+            adli_resources_take(r->snapshot, &r->total, c->job, c->job->replicas);
+        estimate(r, c);
+    }
+    weigh(r);
+    for (int i = 0; i < count && status == ADL_OK; i++)
+        status = list_options(r, &r->jobs[i]);
+    return status;
+}
+
+static adl_status decide(adli_plan *plan)
+{
+    const adl_snapshot *snapshot = plan->snapshot;
+    size_t count = (size_t)snapshot->job_count;
+    rank r = {.snapshot = snapshot, .params = plan->params};
+    adli_rank_job *sizes = adli_calloc(count, sizeof *sizes);
+    r.jobs = adli_calloc(count, sizeof *r.jobs);
+    r.order = adli_calloc(count, sizeof *r.order);
+    adl_status status = sizes && r.jobs && r.order ? ADL_OK : adli_fail_memory("ranks of jobs");
+    for (int node = 0; node < snapshot->node_count; node++)
+        for (int i = 0; i < snapshot->resource_count; i++)
+            r.total.amount[i] += snapshot->nodes[node].capacity.amount[i];
+    if (status == ADL_OK) {
+        adl_resources total = r.total;
+        status = prepare(&r, &total);
+    }
+    if (status == ADL_OK) {
+        double gain = 0;
+        int rival = hand_out(&r, &gain);
+        for (size_t i = 0; i < count; i++) {
+            candidate *c = &r.jobs[i];
+            sizes[i].weight = c->weight;
+            sizes[i].node_size = c->node_size;
+            sizes[i].replicas = c->taken >= 0 ? r.options[c->first + c->taken].replicas : 0;
+            if (adli_job_pinned(c->job))
+                sizes[i].replicas = c->job->replicas;
+            explain(&r, &plan->jobs[i], c, rival, gain);
+        }
+        status = adli_rank_pack(plan, sizes);
+    }
+    free(r.options);
+    free(r.order);
+    free(r.jobs);
+    free(sizes);
+    return status;
+}
+
+const adli_policy_class adli_policy_rank = {
+    .name = "rank",
+    .summary = "short jobs first, devices where they add most (default)",
+    .params = params,
+    .adapts = true,
+    .decide = decide,
+};

@@ -1,0 +1,315 @@
+#include "sched/cluster.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct job {
+    char *name;
+    adli_job_spec spec;
+    adli_life life;
+    adli_observed seen;
+    int *nodes; /* [replicas] wanted allocation, ascending */
+    int replicas;
+    size_t nodes_capacity;
+    bool moved; /* the wanted allocation changed since the group was started */
+
+    adl_speedup *model;
+    int max_profiled, batch_cap; /* batch_cap: most replicas that the batch limits allow */
+    double progress, total_work, epoch_work, restart_cost_s, remaining_steps;
+    double (*step_time_s)(void *context, int replicas);
+    void *step_context;
+
+    double last_change_s;
+    double accounted_s; /* device time is counted up to here */
+    double attained_s, run_s;
+    double active_sum, active_weight; /* mean number of unfinished jobs */
+} job;
+
+struct adli_cluster {
+    adli_cluster_options options;
+    job *jobs;
+    size_t job_count, job_capacity;
+    int first_unfinished; /* all before it are over */
+    double last_round_s;
+
+    adl_job *views; /* the round's snapshot */
+    int *view_job;  /* their numbers */
+    size_t view_capacity, view_job_capacity;
+    adl_snapshot snapshot;
+    adl_decision decision;
+};
+
+adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **out)
+{
+    adli_cluster *cluster = adli_calloc(1, sizeof *cluster);
+    *out = cluster;
+    if (!cluster)
+        return adli_fail_memory("cluster");
+    cluster->options = *options;
+    cluster->last_round_s = -HUGE_VAL;
+    return ADL_OK;
+}
+
+void adli_cluster_free(adli_cluster *cluster)
+{
+    if (!cluster)
+        return;
+    for (size_t i = 0; i < cluster->job_count; i++) {
+        adl_speedup_free(cluster->jobs[i].model);
+        free(cluster->jobs[i].nodes);
+        free(cluster->jobs[i].name);
+    }
+    adl_decision_fini(&cluster->decision);
+    free(cluster->view_job);
+    free(cluster->views);
+    free(cluster->jobs);
+    free(cluster);
+}
+
+adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *number)
+{
+    if (cluster->job_count > 0 &&
+        spec->submit_s < cluster->jobs[cluster->job_count - 1].spec.submit_s)
+        return adli_fail(ADL_EINVAL, "job %s: submitted before the job before it", spec->name);
+    if (adli_grow(&cluster->jobs, &cluster->job_capacity, cluster->job_count + 1,
+                  sizeof *cluster->jobs) != 0)
+        return adli_fail_memory("jobs");
+    char *name = adli_strdup(spec->name);
+    if (!name)
+        return adli_fail_memory("job name");
+    job *j = &cluster->jobs[cluster->job_count];
+    *j = (job){.name = name, .spec = *spec, .accounted_s = spec->submit_s};
+    j->spec.name = name;
+    j->last_change_s = spec->submit_s;
+    *number = (int)cluster->job_count++;
+    return ADL_OK;
+}
+
+/* Most replicas that the batch limits allow: max_batch / min_local. */
+static int batch_cap(const adl_batch_limits *limits)
+{
+    double least = limits->min_local_bsz > 0 ? limits->min_local_bsz : 1;
+    double most = floor(limits->max_batch_size / least);
+    return limits->max_batch_size > 0 && most < INT32_MAX ? (int)fmax(most, 1) : 0;
+}
+
+/* A job may explore up to twice what it was measured on, at least 1. */
+static int replica_cap(const job *j)
+{
+    int cap = j->max_profiled > 0 ? 2 * j->max_profiled : 1;
+    if (j->spec.max_replicas > 0 && cap > j->spec.max_replicas)
+        cap = j->spec.max_replicas;
+    if (j->batch_cap > 0 && cap > j->batch_cap)
+        cap = j->batch_cap;
+    return cap > j->spec.min_replicas ? cap : j->spec.min_replicas;
+}
+
+adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_report *report)
+{
+    job *j = &cluster->jobs[number];
+    j->max_profiled = report->max_profiled;
+    j->batch_cap = batch_cap(&report->limits);
+    j->progress = report->progress;
+    j->total_work = report->total_work;
+    j->epoch_work = report->epoch_work;
+    j->restart_cost_s = report->restart_cost_s;
+    j->step_time_s = report->step_time_s;
+    j->step_context = report->step_context;
+    j->remaining_steps = report->remaining_steps;
+    if (!report->has_model)
+        return ADL_OK;
+    adl_speedup *model;
+    int most = replica_cap(j) > j->replicas ? replica_cap(j) : j->replicas;
+    adl_status status = adl_speedup_new(&report->model, &report->limits, report->profile,
+                                        report->profile_count, most, &model);
+    if (status != ADL_OK)
+        return adli_wrap(status, "job %s", j->name);
+    adl_speedup_free(j->model);
+    j->model = model;
+    return ADL_OK;
+}
+
+static void account(job *j, double now_s)
+{
+    double passed_s = now_s - j->accounted_s;
+    if (passed_s <= 0)
+        return;
+    if (j->seen.alive > 0) {
+        j->attained_s += passed_s * j->seen.alive;
+        j->run_s += passed_s;
+    }
+    j->accounted_s = now_s;
+}
+
+void adli_cluster_observe(adli_cluster *cluster, int number, const adli_observed *seen,
+                          double now_s)
+{
+    job *j = &cluster->jobs[number];
+    account(j, now_s);
+    j->seen = *seen;
+}
+
+static void act(adli_cluster *cluster, int number, adli_action action)
+{
+    const adli_executor *executor = &cluster->options.executor;
+    job *j = &cluster->jobs[number];
+    switch (action) {
+    case ADLI_START:
+        j->moved = false;
+        executor->start(executor->self, number, j->nodes, j->replicas, j->life.group);
+        break;
+    case ADLI_TERMINATE:
+    case ADLI_KILL:
+        executor->terminate(executor->self, number, action == ADLI_KILL);
+        break;
+    case ADLI_CLEAN:
+        j->seen = (adli_observed){0};
+        if (adli_life_over(&j->life))
+            j->replicas = 0;
+        break;
+    case ADLI_NOTHING:
+        break;
+    }
+}
+
+static void advance(adli_cluster *cluster, int number, double now_s)
+{
+    job *j = &cluster->jobs[number];
+    for (;;) {
+        adli_phase before = j->life.phase;
+        j->seen.wanted = j->replicas;
+        j->seen.moved = j->moved;
+        adli_action action = adli_lifecycle(&j->life, &j->seen, &cluster->options.rules, now_s);
+        act(cluster, number, action);
+        if (action == ADLI_NOTHING && j->life.phase == before)
+            return;
+    }
+}
+
+void adli_cluster_advance(adli_cluster *cluster, double now_s)
+{
+    for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
+        if (!adli_life_over(&cluster->jobs[i].life))
+            advance(cluster, i, now_s);
+    while (cluster->first_unfinished < (int)cluster->job_count &&
+           adli_life_over(&cluster->jobs[cluster->first_unfinished].life))
+        cluster->first_unfinished++;
+}
+
+static double mean_active(const job *j)
+{
+    return j->active_weight > 0 ? j->active_sum / j->active_weight : 0;
+}
+
+static adl_job view_of(const job *j)
+{
+    return (adl_job){.name = j->name,
+                     .request = j->spec.request,
+                     .min_replicas = j->spec.min_replicas,
+                     .max_replicas = replica_cap(j),
+                     .preemptible = j->spec.preemptible,
+                     .allocation = j->nodes,
+                     .replicas = j->replicas,
+                     .submit_s = j->spec.submit_s,
+                     .last_change_s = j->last_change_s,
+                     .attained_s = j->attained_s,
+                     .run_s = j->run_s,
+                     .mean_active = mean_active(j),
+                     .restart_cost_s = j->restart_cost_s,
+                     .restarts = j->life.group > 0 ? j->life.group - 1 : 0,
+                     .model = j->model,
+                     .max_profiled = j->max_profiled,
+                     .progress = j->progress,
+                     .total_work = j->total_work,
+                     .epoch_work = j->epoch_work,
+                     .fixed_replicas = j->spec.fixed_replicas,
+                     .step_time_s = j->step_time_s,
+                     .step_context = j->step_context,
+                     .remaining_steps = j->remaining_steps};
+}
+
+static adl_status make_snapshot(adli_cluster *cluster, double now_s)
+{
+    size_t most = cluster->job_count - (size_t)cluster->first_unfinished;
+    if (adli_grow(&cluster->views, &cluster->view_capacity, most ? most : 1,
+                  sizeof *cluster->views) != 0 ||
+        adli_grow(&cluster->view_job, &cluster->view_job_capacity, most ? most : 1,
+                  sizeof *cluster->view_job) != 0)
+        return adli_fail_memory("snapshot");
+    int count = 0;
+    for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
+        if (!adli_life_over(&cluster->jobs[i].life))
+            cluster->view_job[count++] = i;
+    double weight = isfinite(cluster->last_round_s) ? now_s - cluster->last_round_s : 1;
+    for (int i = 0; i < count; i++) {
+        job *j = &cluster->jobs[cluster->view_job[i]];
+        account(j, now_s);
+        j->active_sum += weight * count;
+        j->active_weight += weight;
+        cluster->views[i] = view_of(j);
+    }
+    const adli_cluster_options *options = &cluster->options;
+    cluster->snapshot = (adl_snapshot){.resource_names = options->resource_names,
+                                       .resource_count = options->resource_count,
+                                       .nodes = options->nodes,
+                                       .node_count = options->node_count,
+                                       .jobs = cluster->views,
+                                       .job_count = count,
+                                       .template_node = options->template_node,
+                                       .now_s = now_s,
+                                       .seed = options->seed};
+    return ADL_OK;
+}
+
+static adl_status adopt(job *j, const adl_job_decision *decided, double now_s)
+{
+    size_t bytes = (size_t)decided->replicas * sizeof *j->nodes;
+    if (decided->replicas == j->replicas &&
+        (bytes == 0 || memcmp(decided->nodes, j->nodes, bytes) == 0))
+        return ADL_OK;
+    if (adli_grow(&j->nodes, &j->nodes_capacity, (size_t)decided->replicas, sizeof *j->nodes) != 0)
+        return adli_fail_memory("allocation");
+    if (bytes)
+        memcpy(j->nodes, decided->nodes, bytes);
+    j->replicas = decided->replicas;
+    j->moved = true;
+    j->last_change_s = now_s;
+    return ADL_OK;
+}
+
+adl_status adli_cluster_round(adli_cluster *cluster, double now_s)
+{
+    adl_status status = make_snapshot(cluster, now_s);
+    if (status == ADL_OK)
+        status = adl_policy_decide(cluster->options.policy, &cluster->snapshot, &cluster->decision);
+    cluster->last_round_s = now_s;
+    for (int i = 0; status == ADL_OK && i < cluster->snapshot.job_count; i++)
+        status = adopt(&cluster->jobs[cluster->view_job[i]], &cluster->decision.jobs[i], now_s);
+    if (status == ADL_OK)
+        adli_cluster_advance(cluster, now_s);
+    return status;
+}
+
+const adl_snapshot *adli_cluster_snapshot(const adli_cluster *cluster)
+{
+    return &cluster->snapshot;
+}
+
+const adl_decision *adli_cluster_decision(const adli_cluster *cluster)
+{
+    return &cluster->decision;
+}
+
+int adli_cluster_round_job(const adli_cluster *cluster, int index)
+{
+    return cluster->view_job[index];
+}
+
+adli_job_info adli_cluster_job(const adli_cluster *cluster, int number)
+{
+    const job *j = &cluster->jobs[number];
+    return (adli_job_info){&j->life, j->nodes, j->replicas, j->attained_s, mean_active(j)};
+}

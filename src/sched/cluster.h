@@ -1,0 +1,93 @@
+/* A cluster as its scheduler sees it: nodes, jobs, what the jobs report, and the allocation rounds.
+ * No clock, no I/O: time comes in as an argument, and starting and stopping replicas goes out through
+ * an executor. The daemon puts real processes behind it, the simulator pretended ones. */
+#ifndef ADLI_CLUSTER_H
+#define ADLI_CLUSTER_H
+
+#include "adaptdl/policy.h"
+#include "base/status.h"
+#include "sched/lifecycle.h"
+
+typedef struct adli_cluster adli_cluster;
+
+/* What a user submits. Text and numbers are copied. */
+typedef struct adli_job_spec {
+    const char *name;
+    adl_resources request; /* of one replica */
+    int min_replicas;
+    int max_replicas; /* 0: no limit of its own */
+    bool preemptible;
+    int fixed_replicas; /* for policies that do not adapt */
+    double submit_s;
+} adli_job_spec;
+
+/* What a running job reports. profile is copied. */
+typedef struct adli_report {
+    bool has_model;
+    adl_goodput model;
+    adl_batch_limits limits;
+    const adl_profile_point *profile;
+    size_t profile_count;
+    int max_profiled;
+    double progress, total_work, epoch_work; /* see adl_job; the last two 0: not declared */
+    double restart_cost_s;                   /* measured; 0: unknown */
+    double (*step_time_s)(void *context, int replicas); /* see adl_job */
+    void *step_context;
+    double remaining_steps;
+} adli_report;
+
+/* How replicas are started and stopped. Each function may at once tell the cluster what it observes
+ * (adli_cluster_observe), or later. nodes: [replicas], ascending. */
+typedef struct adli_executor {
+    void *self;
+    void (*start)(void *self, int job, const int *nodes, int replicas, int group);
+    void (*terminate)(void *self, int job, bool kill);
+} adli_executor;
+
+typedef struct adli_cluster_options {
+    const char *const *resource_names; /* borrowed */
+    int resource_count;
+    const adl_node *nodes; /* borrowed, with their texts, until adli_cluster_set_nodes */
+    int node_count;
+    const adl_node *template_node; /* may be NULL */
+    adl_policy *policy;            /* borrowed */
+    uint64_t seed;
+    adli_rules rules;
+    adli_executor executor;
+} adli_cluster_options;
+
+ADL_MUST adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **out);
+void adli_cluster_free(adli_cluster *cluster);
+
+/* *job becomes the job's number: 0, 1, 2 ... in order of submission. Submission times must not go
+ * back. */
+ADL_MUST adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *job);
+ADL_MUST adl_status adli_cluster_report(adli_cluster *cluster, int job, const adli_report *report);
+
+/* The replicas of the job's present group, as the backend sees them now. Only started, alive, ready,
+ * succeeded, interrupted, failed are read. Device time is accounted up to now_s. */
+void adli_cluster_observe(adli_cluster *cluster, int job, const adli_observed *seen, double now_s);
+
+/* Runs every job's life-cycle until nothing changes, calling the executor. */
+void adli_cluster_advance(adli_cluster *cluster, double now_s);
+
+/* One allocation round: asks the policy for all unfinished jobs, then advances. */
+ADL_MUST adl_status adli_cluster_round(adli_cluster *cluster, double now_s);
+
+/* The snapshot and decision of the last round, for logs and explanations; jobs there are numbered
+ * within the round, adli_cluster_round_job gives the cluster's number. */
+const adl_snapshot *adli_cluster_snapshot(const adli_cluster *cluster);
+const adl_decision *adli_cluster_decision(const adli_cluster *cluster);
+int adli_cluster_round_job(const adli_cluster *cluster, int index);
+
+/* What is known of a job; borrowed, valid until the next call. */
+typedef struct adli_job_info {
+    const adli_life *life;
+    const int *nodes; /* [replicas] wanted allocation */
+    int replicas;
+    double attained_s;
+    double mean_active;
+} adli_job_info;
+adli_job_info adli_cluster_job(const adli_cluster *cluster, int job);
+
+#endif

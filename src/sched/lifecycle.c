@@ -1,0 +1,74 @@
+#include "sched/lifecycle.h"
+
+const char *adli_phase_name(adli_phase phase)
+{
+    static const char *const names[] = {"Pending",  "Starting",  "Running",
+                                        "Stopping", "Succeeded", "Failed"};
+    return names[phase];
+}
+
+static adli_action stop(adli_life *life, double now_s)
+{
+    life->phase = ADLI_STOPPING;
+    life->stop_since_s = now_s;
+    life->killed = false;
+    return ADLI_TERMINATE;
+}
+
+/* Nothing of the group is alive: where does the job go from here? */
+static adli_action group_over(adli_life *life, const adli_observed *seen, const adli_rules *rules,
+                              double now_s)
+{
+    if (seen->started > 0 && seen->succeeded == seen->started) {
+        life->phase = ADLI_SUCCEEDED;
+        return ADLI_CLEAN;
+    }
+    life->phase = ADLI_PENDING;
+    life->retry_at_s = now_s;
+    if (seen->failed > 0) {
+        double pause_s = rules->retry_pause_s;
+        for (int i = 0; i < life->failures && i < 16; i++)
+            pause_s *= 2;
+        life->retry_at_s = now_s + pause_s;
+        if (++life->failures > rules->max_retries)
+            life->phase = ADLI_FAILED;
+    }
+    return ADLI_CLEAN;
+}
+
+adli_action adli_lifecycle(adli_life *life, const adli_observed *seen, const adli_rules *rules,
+                           double now_s)
+{
+    switch (life->phase) {
+    case ADLI_PENDING:
+        if (seen->deleted) {
+            life->phase = ADLI_FAILED;
+            return ADLI_CLEAN;
+        }
+        if (seen->wanted == 0 || now_s < life->retry_at_s)
+            return ADLI_NOTHING;
+        life->phase = ADLI_STARTING;
+        life->group++;
+        return ADLI_START;
+    case ADLI_STARTING:
+    case ADLI_RUNNING:
+        if (seen->alive == 0)
+            return group_over(life, seen, rules, now_s);
+        if (seen->deleted || seen->moved || seen->failed > 0 || seen->interrupted > 0)
+            return stop(life, now_s);
+        if (seen->ready == seen->started)
+            life->phase = ADLI_RUNNING;
+        return ADLI_NOTHING;
+    case ADLI_STOPPING:
+        if (seen->alive == 0)
+            return group_over(life, seen, rules, now_s);
+        if (life->killed || now_s - life->stop_since_s < rules->grace_s)
+            return ADLI_NOTHING;
+        life->killed = true;
+        return ADLI_KILL;
+    case ADLI_SUCCEEDED:
+    case ADLI_FAILED:
+        break;
+    }
+    return ADLI_NOTHING;
+}

@@ -1,0 +1,440 @@
+#include "sim/simulate.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sched/cluster.h"
+#include "sim/fairness.h"
+#include "sim/job.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LOG_MAX_BYTES = 1 << 30, STUCK_ROUNDS = 1000 };
+
+typedef struct sim {
+    const adli_workload *workload;
+    const adli_sim_options *options;
+    adli_sim_result *result;
+    adl_policy *policy;
+    adli_cluster *cluster;
+    adl_node *nodes;
+    char (*node_names)[32];
+    adli_sim_job *jobs; /* [workload->count], by number in the cluster */
+    double *since_s;    /* [workload->count] start of the present allocation */
+    int submitted, finished;
+    int idle_rounds; /* rounds in a row without any replica */
+    double now_s;
+    int *distributed; /* [node_count] distributed jobs on each node, for interference */
+    double *decision_ms;
+    size_t decision_count, decision_capacity;
+    adl_status status; /* failure inside an executor's call */
+} sim;
+
+/* --- the executor: pretended replicas are ready at once and stop at once --- */
+
+static void close_spans(sim *s, int number, double end_s)
+{
+    adli_sim_result *result = s->result;
+    for (size_t i = result->span_count; i-- > 0;) {
+        adli_sim_span *span = &result->spans[i];
+        if (span->job == number && span->end_s < 0)
+            span->end_s = end_s;
+        if (span->start_s < s->since_s[number])
+            break;
+    }
+}
+
+static void open_spans(sim *s, int number, const int *nodes, int replicas)
+{
+    adli_sim_result *result = s->result;
+    s->since_s[number] = s->now_s;
+    for (int i = 0, next; s->options->timeline && i < replicas; i = next) {
+        for (next = i + 1; next < replicas && nodes[next] == nodes[i];)
+            next++;
+        if (adli_grow(&result->spans, &result->span_capacity, result->span_count + 1,
+                      sizeof *result->spans) != 0) {
+            s->status = adli_fail_memory("timeline");
+            return;
+        }
+        result->spans[result->span_count++] =
+            (adli_sim_span){number, nodes[i], next - i, s->now_s, -1};
+    }
+}
+
+static void start(void *self, int number, const int *nodes, int replicas, int group)
+{
+    sim *s = self;
+    (void)group;
+    adl_status status =
+        adli_sim_job_place(&s->jobs[number], nodes, replicas, s->options->rescale_delay_s);
+    if (status != ADL_OK)
+        s->status = status;
+    open_spans(s, number, nodes, replicas);
+    adli_observed seen = {.started = replicas, .alive = replicas, .ready = replicas};
+    adli_cluster_observe(s->cluster, number, &seen, s->now_s);
+}
+
+static void terminate(void *self, int number, bool kill)
+{
+    sim *s = self;
+    (void)kill;
+    adli_observed seen = {.started = s->jobs[number].replicas,
+                          .interrupted = s->jobs[number].replicas};
+    adli_cluster_observe(s->cluster, number, &seen, s->now_s);
+    close_spans(s, number, s->now_s);
+    s->status = s->status ? s->status : adli_sim_job_place(&s->jobs[number], NULL, 0, 0);
+}
+
+/* --- one tick --- */
+
+static adl_status submit_due(sim *s)
+{
+    adl_status status = ADL_OK;
+    bool adapts = adl_policy_adapts(s->policy);
+    for (; status == ADL_OK && s->submitted < s->workload->count; s->submitted++) {
+        const adli_work *work = &s->workload->jobs[s->submitted];
+        if (work->submit_s > s->now_s)
+            break;
+        adli_job_spec spec = {.name = work->name,
+                              .request = {{1}},
+                              .max_replicas = s->options->nodes * s->options->gpus,
+                              .preemptible = true,
+                              .submit_s = work->submit_s};
+        if (adapts && work->app->fixed_replicas > 0)
+            spec.max_replicas = work->app->fixed_replicas;
+        if (!adapts)
+            spec.fixed_replicas = work->replicas;
+        int number, batch = adapts ? work->app->fixed_batch : work->batch_size;
+        adli_sim_job *job = &s->jobs[s->submitted];
+        status = adli_sim_job_init(job, work->app, batch, adapts, s->options->nodes);
+        job->now_s = s->now_s;
+        job->gpus = s->options->gpus;
+        if (status == ADL_OK)
+            status = adli_cluster_submit(s->cluster, &spec, &number);
+    }
+    return status;
+}
+
+/* True seconds per step at the fixed batch size, for optimus. */
+static double step_time(void *context, int replicas)
+{
+    const adli_sim_job *job = context;
+    int shape[64], nodes = 0, gpus = job->gpus, m, steps;
+    for (int left = replicas; left > 0 && nodes < 64; left -= gpus)
+        shape[nodes++] = left < gpus ? left : gpus;
+    double step_s, sync_s;
+    adli_app_split(job->app, job->fixed_batch, replicas, &m, &steps);
+    adli_app_step_time(job->app, shape, nodes, m, &step_s, &sync_s);
+    return step_s + (step_s - sync_s) * steps;
+}
+
+static adl_status report(sim *s, int number)
+{
+    adli_sim_job *job = &s->jobs[number];
+    const adli_app *app = job->app;
+    adli_report report = {.has_model = job->has_perf,
+                          .limits = adli_sim_job_limits(job),
+                          .profile = job->profile,
+                          .profile_count = job->profile_count,
+                          .max_profiled = job->max_profiled,
+                          .progress = job->progress,
+                          .total_work = app->needed[app->epochs],
+                          .epoch_work = app->needed[app->epochs] / app->epochs,
+                          .restart_cost_s = s->options->rescale_delay_s};
+    if (job->has_perf)
+        report.model = adli_sim_job_model(job);
+    if (!adl_policy_adapts(s->policy)) {
+        report.max_profiled = job->fixed_batch / app->min_local; /* no exploration cap */
+        report.limits.max_batch_size = job->fixed_batch;
+        report.step_time_s = step_time;
+        report.step_context = job;
+        report.remaining_steps = adli_app_iterations(app, job->fixed_batch, app->epochs - 1) -
+                                 adli_app_iterations(app, job->fixed_batch, job->epoch);
+        report.remaining_steps = fmax(report.remaining_steps, 1);
+    }
+    return adli_cluster_report(s->cluster, number, &report);
+}
+
+static double interference_of(const sim *s, int number)
+{
+    adli_job_info info = adli_cluster_job(s->cluster, number);
+    if (s->options->interference <= 0 || s->jobs[number].nodes < 2)
+        return 0;
+    for (int i = 0; i < info.replicas; i++)
+        if (s->distributed[info.nodes[i]] > 1)
+            return s->options->interference;
+    return 0;
+}
+
+static void count_distributed(sim *s)
+{
+    for (int n = 0; n < s->options->nodes; n++)
+        s->distributed[n] = 0;
+    for (int i = 0; i < s->submitted; i++) {
+        adli_job_info info = adli_cluster_job(s->cluster, i);
+        for (int k = 0; s->jobs[i].nodes > 1 && k < info.replicas; k++)
+            if (k == 0 || info.nodes[k] != info.nodes[k - 1])
+                s->distributed[info.nodes[k]]++;
+    }
+}
+
+static adl_status run_jobs(sim *s)
+{
+    adl_status status = ADL_OK;
+    count_distributed(s);
+    for (int i = 0; i < s->submitted && status == ADL_OK; i++) {
+        adli_sim_job *job = &s->jobs[i];
+        if (adli_sim_job_finished(job))
+            continue;
+        status = adli_sim_job_run(job, s->options->interval_s, interference_of(s, i));
+        if (status == ADL_OK && adli_sim_job_finished(job)) {
+            adli_observed seen = {.started = job->replicas, .succeeded = job->replicas};
+            adli_cluster_observe(s->cluster, i, &seen, job->finish_s);
+            close_spans(s, i, job->finish_s);
+            s->finished++;
+        }
+    }
+    return status;
+}
+
+static adl_status decide(sim *s)
+{
+    if (adli_grow(&s->decision_ms, &s->decision_capacity, s->decision_count + 1,
+                  sizeof *s->decision_ms) != 0)
+        return adli_fail_memory("decision times");
+    double before_s = adli_thread_cpu_s();
+    adl_status status = adli_cluster_round(s->cluster, s->now_s);
+    s->decision_ms[s->decision_count++] = 1e3 * (adli_thread_cpu_s() - before_s);
+    return status == ADL_OK ? s->status : status;
+}
+
+static void log_job(sim *s, int index)
+{
+    const adl_snapshot *snapshot = adli_cluster_snapshot(s->cluster);
+    const adl_decision *decision = adli_cluster_decision(s->cluster);
+    const adli_sim_job *job = &s->jobs[adli_cluster_round_job(s->cluster, index)];
+    char text[256];
+    adli_buf *log = &s->result->log;
+    adli_buf_puts(log, index ? ",{\"name\":" : "{\"name\":");
+    adli_buf_json(log, snapshot->jobs[index].name);
+    adli_buf_puts(log, ",\"nodes\":[");
+    for (int i = 0; i < decision->jobs[index].replicas; i++)
+        adli_buf_printf(log, i ? ",%d" : "%d", decision->jobs[index].nodes[i]);
+    adli_buf_printf(log, "],\"local_bsz\":%d,\"accum_steps\":%d,\"epoch\":%d,\"progress\":",
+                    job->replicas ? job->local_bsz : 0, job->replicas ? job->accum_steps : 0,
+                    job->epoch);
+    adli_buf_double(log, job->progress);
+    adli_buf_puts(log, ",\"why\":");
+    adli_buf_json(log, adl_decision_explain(snapshot, decision, index, text, sizeof text));
+    adli_buf_puts(log, "}");
+}
+
+static adl_status log_round(sim *s)
+{
+    adli_buf *log = &s->result->log;
+    if (!s->options->log)
+        return ADL_OK;
+    adli_buf_puts(log, "{\"workload\":");
+    adli_buf_json(log, s->workload->name);
+    adli_buf_puts(log, ",\"policy\":");
+    adli_buf_json(log, s->options->policy);
+    adli_buf_puts(log, ",\"time\":");
+    adli_buf_double(log, s->now_s);
+    adli_buf_printf(log, ",\"finished\":%d,\"jobs\":[", s->finished);
+    for (int i = 0; i < adli_cluster_snapshot(s->cluster)->job_count; i++)
+        log_job(s, i);
+    adli_buf_puts(log, "]}\n");
+    return adli_buf_check(log);
+}
+
+/* Nothing runs, nothing will come: the policy will never place what is left. */
+static adl_status check_stuck(sim *s)
+{
+    const adl_snapshot *snapshot = adli_cluster_snapshot(s->cluster);
+    bool any = s->submitted < s->workload->count || snapshot->job_count == 0;
+    for (int i = 0; i < snapshot->job_count && !any; i++)
+        any = adli_cluster_decision(s->cluster)->jobs[i].replicas > 0;
+    s->idle_rounds = any ? 0 : s->idle_rounds + 1;
+    if (s->idle_rounds < STUCK_ROUNDS)
+        return ADL_OK;
+    return adli_fail(ADL_ESTATE, "%s: policy %s never starts job \"%s\" on %d nodes of %d GPUs",
+                     s->workload->name, s->options->policy, snapshot->jobs[0].name,
+                     s->options->nodes, s->options->gpus);
+}
+
+static adl_status tick(sim *s)
+{
+    adl_status status = run_jobs(s);
+    s->now_s += s->options->interval_s;
+    adli_cluster_advance(s->cluster, s->now_s);
+    if (status == ADL_OK)
+        status = submit_due(s);
+    for (int i = 0; i < s->submitted && status == ADL_OK; i++)
+        if (!adli_sim_job_finished(&s->jobs[i]))
+            status = report(s, i);
+    if (status == ADL_OK && s->finished < s->submitted) {
+        status = decide(s);
+        if (status == ADL_OK)
+            status = log_round(s);
+        if (status == ADL_OK)
+            status = check_stuck(s);
+    }
+    return status;
+}
+
+/* --- set-up and summary --- */
+
+static adl_status make_policy(sim *s)
+{
+    adl_status status = adl_policy_new(s->options->policy, &s->policy);
+    for (int i = 0; status == ADL_OK && i < s->options->setting_count; i++)
+        status = adl_policy_set(s->policy, s->options->settings[i].parameter,
+                                s->options->settings[i].value);
+    return status;
+}
+
+static adl_status set_up(sim *s)
+{
+    static const char *const resources[] = {"nvidia.com/gpu"};
+    size_t jobs = (size_t)s->workload->count, nodes = (size_t)s->options->nodes;
+    s->jobs = adli_calloc(jobs, sizeof *s->jobs);
+    s->since_s = adli_calloc(jobs, sizeof *s->since_s);
+    s->nodes = adli_calloc(nodes, sizeof *s->nodes);
+    s->node_names = adli_calloc(nodes, sizeof *s->node_names);
+    s->distributed = adli_calloc(nodes, sizeof *s->distributed);
+    s->result->jobs = adli_calloc(jobs, sizeof *s->result->jobs);
+    if (!s->jobs || !s->since_s || !s->nodes || !s->node_names || !s->distributed ||
+        !s->result->jobs)
+        return adli_fail_memory("simulation");
+    for (size_t i = 0; i < nodes; i++) {
+        snprintf(s->node_names[i], sizeof s->node_names[i], "node-%zu", i);
+        s->nodes[i] = (adl_node){
+            .name = s->node_names[i], .device_type = "", .capacity = {{s->options->gpus}}};
+    }
+    adl_status status = make_policy(s);
+    if (status != ADL_OK)
+        return status;
+    adli_cluster_options cluster = {.resource_names = resources,
+                                    .resource_count = 1,
+                                    .nodes = s->nodes,
+                                    .node_count = s->options->nodes,
+                                    .policy = s->policy,
+                                    .seed = s->options->seed,
+                                    .rules = {.grace_s = 60, .max_retries = 3},
+                                    .executor = {s, start, terminate}};
+    return adli_cluster_new(&cluster, &s->cluster);
+}
+
+double adli_quantile(const double *sorted, size_t count, double p)
+{
+    if (count == 0)
+        return 0;
+    double at = p * (double)(count - 1);
+    size_t left = (size_t)at;
+    if (left + 1 >= count)
+        return sorted[count - 1];
+    return sorted[left] + (at - (double)left) * (sorted[left + 1] - sorted[left]);
+}
+
+int adli_by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
+{
+    adli_sim_result *r = s->result;
+    double first_s = HUGE_VAL, last_s = 0, attained_s = 0;
+    adl_status status = ADL_OK;
+    int count = s->workload->count;
+    for (int i = 0; i < count && status == ADL_OK; i++) {
+        const adli_work *work = &s->workload->jobs[i];
+        adli_job_info info = adli_cluster_job(s->cluster, i);
+        adli_sim_job_result *job = &r->jobs[i];
+        jcts[i] = job->jct_s = s->jobs[i].finish_s - work->submit_s;
+        job->restarts = info.life->group - 1;
+        double wait_s =
+            ceil(work->submit_s / s->options->interval_s) * s->options->interval_s - work->submit_s;
+        status = adli_fairness(alone, work->app, info.mean_active, wait_s, job->jct_s, &job->rho);
+        r->avg_jct_s += job->jct_s / count;
+        r->restarts_per_job += (double)job->restarts / count;
+        r->worst_ftf = fmax(r->worst_ftf, job->rho);
+        first_s = fmin(first_s, work->submit_s);
+        last_s = fmax(last_s, s->jobs[i].finish_s);
+        attained_s += info.attained_s;
+    }
+    r->makespan_s = last_s - first_s;
+    r->gpu_util = attained_s / (r->makespan_s * s->options->nodes * s->options->gpus);
+    return status;
+}
+
+static adl_status summarise(sim *s)
+{
+    size_t count = (size_t)s->workload->count;
+    adli_sim_result *r = s->result;
+    adli_alone *alone = NULL;
+    double *jcts = adli_calloc(count, sizeof *jcts);
+    adl_status status = jcts ? adli_alone_new(s->options->nodes, s->options->gpus,
+                                              s->options->rescale_delay_s, &alone)
+                             : adli_fail_memory("summary");
+    if (status == ADL_OK)
+        status = summarise_jobs(s, alone, jcts);
+    if (status == ADL_OK) {
+        qsort(jcts, count, sizeof *jcts, adli_by_double);
+        r->p50_s = adli_quantile(jcts, count, 0.5);
+        r->p99_s = adli_quantile(jcts, count, 0.99);
+        qsort(s->decision_ms, s->decision_count, sizeof *s->decision_ms, adli_by_double);
+        r->decision_median_ms = adli_quantile(s->decision_ms, s->decision_count, 0.5);
+        r->decision_p95_ms = adli_quantile(s->decision_ms, s->decision_count, 0.95);
+        r->decision_max_ms = adli_quantile(s->decision_ms, s->decision_count, 1);
+        r->rounds = (int)s->decision_count;
+    }
+    adli_alone_free(alone);
+    free(jcts);
+    return status;
+}
+
+static void tear_down(sim *s)
+{
+    for (int i = 0; s->jobs && i < s->submitted; i++)
+        adli_sim_job_fini(&s->jobs[i]);
+    adli_cluster_free(s->cluster);
+    adl_policy_free(s->policy);
+    free(s->decision_ms);
+    free(s->distributed);
+    free(s->node_names);
+    free(s->nodes);
+    free(s->since_s);
+    free(s->jobs);
+}
+
+adl_status adli_simulate(const adli_workload *workload, const adli_sim_options *options,
+                         _Atomic int *done, adli_sim_result *result)
+{
+    *result = (adli_sim_result){0};
+    adli_buf_init(&result->log, LOG_MAX_BYTES);
+    sim s = {.workload = workload, .options = options, .result = result};
+    adl_status status = set_up(&s);
+    while (status == ADL_OK && s.finished < workload->count) {
+        int before = s.finished;
+        status = tick(&s);
+        if (done)
+            *done += s.finished - before;
+    }
+    if (status == ADL_OK)
+        status = summarise(&s);
+    tear_down(&s);
+    if (status != ADL_OK)
+        adli_sim_result_fini(result);
+    return status;
+}
+
+void adli_sim_result_fini(adli_sim_result *result)
+{
+    free(result->spans);
+    free(result->jobs);
+    adli_buf_fini(&result->log);
+    *result = (adli_sim_result){0};
+}

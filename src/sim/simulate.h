@@ -1,0 +1,62 @@
+/* Replays a workload through a policy: the scheduler's own cluster code (src/sched) drives simulated
+ * jobs. One call runs in one thread; several may run at the same time on the same traces. */
+#ifndef ADLI_SIMULATE_H
+#define ADLI_SIMULATE_H
+
+#include "adaptdl/policy.h"
+#include "base/buf.h"
+#include "sim/trace.h"
+
+#include <stdatomic.h>
+
+typedef struct adli_sim_setting {
+    const char *parameter;
+    double value;
+} adli_sim_setting;
+
+typedef struct adli_sim_options {
+    const char *policy;
+    const adli_sim_setting *settings; /* constants of the policy to change */
+    int setting_count;
+    int nodes, gpus;        /* gpus: on each node */
+    double interval_s;      /* between allocation rounds */
+    double rescale_delay_s; /* what a changed allocation costs */
+    double interference;    /* slowdown of distributed jobs that share a node, 0 .. 1 */
+    uint64_t seed;
+    bool log;      /* fill adli_sim_result.log */
+    bool timeline; /* fill adli_sim_result.spans */
+} adli_sim_options;
+
+typedef struct adli_sim_job_result {
+    double jct_s; /* from submission to completion */
+    int restarts;
+    double rho; /* finish-time fairness */
+} adli_sim_job_result;
+
+/* Some devices of a node that a job had for a while. */
+typedef struct adli_sim_span {
+    int job, node, count;
+    double start_s, end_s;
+} adli_sim_span;
+
+typedef struct adli_sim_result {
+    adli_sim_job_result *jobs; /* [workload->count] */
+    double avg_jct_s, p50_s, p99_s, makespan_s, restarts_per_job, worst_ftf, gpu_util;
+    double decision_median_ms, decision_p95_ms, decision_max_ms;
+    int rounds;
+    adli_buf log; /* one JSON object per round and line */
+    adli_sim_span *spans;
+    size_t span_count, span_capacity;
+} adli_sim_result;
+
+/* done (may be NULL) counts finished jobs while the simulation runs, for a progress display. */
+ADL_MUST adl_status adli_simulate(const adli_workload *workload, const adli_sim_options *options,
+                                  _Atomic int *done, adli_sim_result *result);
+void adli_sim_result_fini(adli_sim_result *result);
+
+/* The p-quantile (0 .. 1) of ascending values, linear between neighbours; 0 of none. */
+double adli_quantile(const double *sorted, size_t count, double p);
+/* qsort order of doubles. */
+int adli_by_double(const void *a, const void *b);
+
+#endif
