@@ -60,6 +60,7 @@ struct adl_checkpoint {
     bool due_started; /* the interval runs since due_s */
     double due_s;
     adl_status unreported; /* of a background save, for flush */
+    char unreported_error[512];
     adli_save save;
     adl_checkpoint_info info;
 };
