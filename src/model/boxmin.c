@@ -5,8 +5,8 @@
 
 enum { VARS = ADLI_BOX_VARS };
 
-/* Solves A p = rhs for the variables not held, by Cholesky's method (A: lower triangle). False when A is
- * not positive definite there. */
+/* Solves A p = rhs for the variables not held, by Cholesky's method (A: lower triangle). False when
+ * A is not positive definite there. */
 static bool solve(const double A[VARS][VARS], const double *rhs, const bool *held, double *p)
 {
     double factor[VARS][VARS], y[VARS];
@@ -54,7 +54,8 @@ static bool hold_outside(const adli_box *box, const double *x, bool *held, doubl
 }
 
 /* The step that minimises the damped quadratic on the box, near enough: what sits on a bound and is
- * pushed outwards stays, what the step carries past a bound stops there and the others are solved again. */
+ * pushed outwards stays, what the step carries past a bound stops there and the others are solved
+ * again. */
 static bool box_step(const adli_box *box, const adli_quadratic *at, const double *x, double damping,
                      double *p)
 {

@@ -1,15 +1,16 @@
-/* Fits the step-time model to what a job measured about itself. A job refits every few seconds and the
- * scheduler acts on the result, so a fit has to be fast, repeatable, and calm about bad data.
+/* Fits the step-time model to what a job measured about itself. A job refits every few seconds and
+ * the scheduler acts on the result, so a fit has to be fast, repeatable, and calm about bad data.
  *
- * Minimised over x = (alpha_c beta_c alpha_n beta_n alpha_r beta_r gamma), with p and q the n residuals of
- * log T_accum and log T_optim:
+ * Minimised over x = (alpha_c beta_c alpha_n beta_n alpha_r beta_r gamma), with p and q the n
+ * residuals of log T_accum and log T_optim:
  *
  *   f(x) = sqrt(|p|^2 / n) + sqrt(|q|^2 / n)
  *          + 1e-3 (gamma - 1)^2 + 1e-2 ((beta_n / alpha_n)^2 + (beta_r / alpha_r)^2)
  *
- * The roots have a kink where the residuals vanish, which is where the minimum lies when there are few
- * points. So f is smoothed, sqrt(|p|^2 / n + e^2), and followed from e = 0.1 down to e = 1e-8; each
- * minimum is the start of the next descent. The wide first e also keeps the path out of poor local minima. */
+ * The roots have a kink where the residuals vanish, which is where the minimum lies when there are
+ * few points. So f is smoothed, sqrt(|p|^2 / n + e^2), and followed from e = 0.1 down to e = 1e-8;
+ * each minimum is the start of the next descent. The wide first e also keeps the path out of poor
+ * local minima. */
 #include "adaptdl/fit.h"
 
 #include "base/mem.h"
@@ -34,8 +35,8 @@ typedef struct log_time {
     double value, by_alpha, by_beta;
 } log_time;
 
-/* By the chain rule all derivatives by a network's alpha and beta are those by b = log T_network, times
- * d b / d alpha and d b / d beta. So rows are first summed by b, network by network, and
+/* By the chain rule all derivatives by a network's alpha and beta are those by b = log T_network,
+ * times d b / d alpha and d b / d beta. So rows are first summed by b, network by network, and
  * multiplied once. */
 typedef struct network_sums {
     double b_residual, bb, b_gamma, b_alpha_c, b_beta_c;
@@ -54,8 +55,8 @@ typedef struct objective {
 /* sqrt(sum / n + e^2) where part holds sums over rows: value = sum w q^2, gradient = sum w q J,
  * hessian = sum w J J^T. Calling the root r:
  *   dr = gradient / (n r),   d2r = hessian / (n r) - dr dr^T / r   (Gauss-Newton)
- * which is positive semidefinite by the Cauchy-Schwarz inequality. The damping is scaled without the
- * second part, which can cancel the first. */
+ * which is positive semidefinite by the Cauchy-Schwarz inequality. The damping is scaled without
+ * the second part, which can cancel the first. */
 static void add_root(adli_quadratic *to, const adli_quadratic *part, double n, double smooth)
 {
     double root = sqrt(part->value / n + smooth * smooth), inverse = 1 / (n * root), slope[VARS];
@@ -270,9 +271,10 @@ static bool vanished(const objective *f, int alpha, double gamma)
     return true;
 }
 
-/* With gamma > 1, T_optim is flat in a network time that is small beside T_accum: once there, a descent
- * does not come back, even if a slow network explained the points better. So a network that vanished gets
- * a second chance, from as slow as the computation. It is given up when it is no better after one stage. */
+/* With gamma > 1, T_optim is flat in a network time that is small beside T_accum: once there, a
+ * descent does not come back, even if a slow network explained the points better. So a network that
+ * vanished gets a second chance, from as slow as the computation. It is given up when it is no
+ * better after one stage. */
 static void retry_vanished(objective *f, const adli_box *box, double value, double *x)
 {
     for (int alpha = ALPHA_N; alpha <= ALPHA_R; alpha += 2) {

@@ -1,5 +1,5 @@
-/* The one place where goodput is computed. The scheduler, the simulator, the training library and the
- * Python package all come here, so they can never disagree about what a configuration is worth.
+/* The one place where goodput is computed. The scheduler, the simulator, the training library and
+ * the Python package all come here, so they can never disagree about what a configuration is worth.
  *
  *   goodput(N, R, m, s) = throughput(N, R, m, s) * efficiency(B),   B = R * m * (s + 1)
  *
@@ -15,9 +15,9 @@
 
 enum { CANDIDATES = 50 };
 
-/* Batch sizes that differ by less than this are the same: B / R and the geometric steps are rounded. */
+/* Batch sizes closer than this are the same: B / R and the geometric steps are rounded. */
 #define ROUNDING 1e-8
-/* Times and statistics between these can be added, multiplied and divided without leaving double. */
+/* Times and statistics between these can be multiplied and divided without leaving double. */
 #define TINY     1e-100
 #define LARGE    1e100
 
@@ -42,8 +42,8 @@ double adl_network_time(const adl_perf_params *perf, int nodes, int replicas)
     return 1e-8 + 1e-8 * beyond;
 }
 
-/* T_optim = (T_accum^gamma + T_network^gamma)^(1/gamma), with the larger of the two taken out of the
- * root so that no power can overflow: high * (1 + (low / high)^gamma)^(1/gamma). */
+/* T_optim = (T_accum^gamma + T_network^gamma)^(1/gamma), with the larger of the two taken out of
+ * the root so that no power can overflow: high * (1 + (low / high)^gamma)^(1/gamma). */
 static double overlap(double accum, double network, double gamma)
 {
     double high = fmax(accum, network), low = fmin(accum, network);
@@ -87,7 +87,8 @@ static adl_status check_range(const char *name, double value, double low, double
 {
     if (value >= low && value <= high) /* false for NaN */
         return ADL_OK;
-    return adli_fail(ADL_EINVAL, "%s must be from %g to %g, not %g", name, low, high, value);
+    return adli_fail(ADL_EINVAL, "%s must be from %.15g to %.15g, not %.15g", name, low, high,
+                     value);
 }
 
 adl_status adl_goodput_check(const adl_goodput *model)
@@ -235,9 +236,9 @@ static void split(const batch_range *range, double init, int replicas, double ba
     *m = fmin(fmax(*m, range->min_m), range->max_m);
 }
 
-/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact; the
- * first best wins. Steps often give the (m, s) of the step before, which is not computed again.
- * Candidates below B0 (a max_m too small for these replicas) have no goodput and are passed over. */
+/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact;
+ * the first best wins. Steps often give the (m, s) of the step before, which is not computed again.
+ * Candidates below B0 (a max_m too small for these replicas) are passed over. */
 adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits, int nodes,
                                 int replicas, adl_batch_choice *out)
 {

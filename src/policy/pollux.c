@@ -218,5 +218,6 @@ const adli_policy_class adli_policy_pollux = {
     .params = params,
     .state_size = sizeof(adli_pollux_memory),
     .fini = fini,
+    .adapts = true,
     .decide = decide,
 };

@@ -1,6 +1,6 @@
-/* How long the models take: bench_model prints a table of medians; bench_model --count WHAT N only calls
- * WHAT N times, for tools/bench-instructions to count instructions, which do not depend on the machine's
- * mood. */
+/* How long the models take: bench_model prints a table of medians; bench_model --count WHAT N only
+ * calls WHAT N times, for tools/bench-instructions to count instructions, which do not depend on
+ * the machine's mood. */
 #include "adaptdl/fit.h"
 #include "adaptdl/speedup.h"
 #include "base/clock.h"
