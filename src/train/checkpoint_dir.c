@@ -100,6 +100,13 @@ adl_status adli_ckpt_list_read(int dir, adli_ckpt_list *out)
     return status;
 }
 
+int adli_ckpt_sync_directory(const adli_ckpt_io *io, int dir)
+{
+    if (io->fsync(dir) == 0 || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+        return 0;
+    return -1;
+}
+
 int adli_ckpt_remove_tree(const adli_ckpt_io *io, int dir, const char *name)
 {
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

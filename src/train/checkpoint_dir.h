@@ -23,6 +23,10 @@ typedef struct adli_ckpt_io {
 
 extern const adli_ckpt_io adli_ckpt_system_io;
 
+/* fsync of a directory; 0, or -1 with errno. File systems that have no such thing (they say EINVAL) keep
+ * their entries safe in another way, or cannot at all. */
+int adli_ckpt_sync_directory(const adli_ckpt_io *io, int dir);
+
 typedef struct adli_ckpt_list {
     adli_ckpt_id *ids; /* [count], newest first */
     size_t count, capacity;

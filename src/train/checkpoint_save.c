@@ -129,6 +129,7 @@ void adli_save_reap(adl_checkpoint *store)
     if (finished) {
         account(store);
         store->unreported = save->status;
+        memcpy(store->unreported_error, save->error, sizeof store->unreported_error);
     }
     if (idle)
         free_retired(store);
@@ -215,12 +216,13 @@ static adl_status copy_all(adl_checkpoint *store)
     uint64_t total = 0;
     size_t count = 0;
     adl_status status = make_room(store);
-    for (; status == ADL_OK && count < store->states_count; count++) {
-        status = copy_state(store, count, &save->items[count]);
-        total += save->items[count].length;
-    }
     if (status != ADL_OK)
         return status;
+    for (; count < store->states_count; count++) {
+        if ((status = copy_state(store, count, &save->items[count])) != ADL_OK)
+            return status;
+        total += save->items[count].length;
+    }
     for (size_t i = 0; i < store->pending_count; i++) {
         const adli_ckpt_value *value = store->pending[i];
         if (adli_checkpoint_find(store, value->name))
@@ -319,7 +321,7 @@ adl_status adl_checkpoint_flush(adl_checkpoint *store)
     wait_until_idle(store);
     status = store->unreported;
     store->unreported = ADL_OK;
-    return status == ADL_OK ? ADL_OK : adli_fail(status, "%s", store->info.last_error);
+    return status == ADL_OK ? ADL_OK : adli_fail(status, "%s", store->unreported_error);
 }
 
 bool adl_checkpoint_due(adl_checkpoint *store, double now_s)

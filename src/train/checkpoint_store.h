@@ -1,5 +1,5 @@
-/* The store behind adl_checkpoint, shared by checkpoint.c (states and loading) and checkpoint_save.c
- * (copying, and the thread that writes). */
+/* The store behind adl_checkpoint, shared by checkpoint.c (states and loading), checkpoint_open.c
+ * and checkpoint_save.c (copying, and the thread that writes). */
 #ifndef ADLI_CHECKPOINT_STORE_H
 #define ADLI_CHECKPOINT_STORE_H
 
@@ -60,6 +60,7 @@ struct adl_checkpoint {
     bool due_started; /* the interval runs since due_s */
     double due_s;
     adl_status unreported; /* of a background save, for flush */
+    char unreported_error[512];
     adli_save save;
     adl_checkpoint_info info;
 };
@@ -70,6 +71,14 @@ void adli_checkpoint_log(adl_checkpoint *store, const char *format, ...)
 adl_checkpoint_state *adli_checkpoint_find(adl_checkpoint *store, const char *name);
 /* ESTATE when a callback calls back into the store. */
 ADL_MUST adl_status adli_checkpoint_guard(const adl_checkpoint *store, const char *function);
+
+/* checkpoint_open.c */
+/* Checked options, of any version of the struct: what the caller's does not have keeps its default. */
+ADL_MUST adl_status adli_checkpoint_take_options(const adl_checkpoint_options *given,
+                                                 adl_checkpoint_options *out);
+/* Creates the directory, removes leftovers (the writer) and reads the checkpoint: pending, generation,
+ * damaged and info.loaded. */
+ADL_MUST adl_status adli_checkpoint_read_directory(adl_checkpoint *store);
 
 /* checkpoint_save.c */
 ADL_MUST adl_status adli_save_init(adl_checkpoint *store);

@@ -224,7 +224,7 @@ static adl_status write_files(writer *w, adli_ckpt_outcome *out)
         status = write_manifest(w, &manifest, &manifest_bytes);
     out->stored_bytes += manifest_bytes;
     adli_ckpt_manifest_fini(&manifest);
-    if (status == ADL_OK && plan->io->fsync(w->dir) != 0)
+    if (status == ADL_OK && adli_ckpt_sync_directory(plan->io, w->dir) != 0)
         status = adli_fail(ADL_EIO, "fsync: %s", strerror(errno));
     return status;
 }
@@ -307,7 +307,7 @@ static adl_status write_into(const adli_ckpt_plan *plan, int dir, adli_ckpt_outc
         (void)ignored;
         goto out;
     }
-    if (plan->io->fsync(dir) != 0) {
+    if (adli_ckpt_sync_directory(plan->io, dir) != 0) {
         status = adli_fail(ADL_EIO, "fsync: %s", strerror(errno));
         goto out;
     }

@@ -109,7 +109,7 @@ static adl_status create_file(adl_tensorboard *writer, const char *logdir, doubl
 /* TensorFlow's default buckets (tensorflow/core/lib/histogram): +-1e-12 * 1.1^k up to 1e20. */
 static void fill_limits(adl_tensorboard *writer)
 {
-    double positive[LIMITS_MAX / 2];
+    double positive[LIMITS_MAX / 2] = {0};
     size_t count = 0, at = 0;
     for (double limit = 1e-12; limit < 1e20; limit *= 1.1)
         positive[count++] = limit;

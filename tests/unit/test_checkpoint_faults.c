@@ -150,7 +150,8 @@ static unsigned loads(const char *directory)
 }
 
 /* One save with call number fail_at failing. Returns false when the save made fewer calls. */
-static bool save_with_fault(int fail_at, bool stay, int error, int level, bool async, int *failed)
+static bool save_with_fault(int fail_at, bool stay, int error, int level, bool async, int *failed,
+                            int *lost)
 {
     const char *directory = fresh_directory();
     pair p = {{0}, {0}};
@@ -168,6 +169,7 @@ static bool save_with_fault(int fail_at, bool stay, int error, int level, bool a
     bool reached = fault.calls >= fail_at;
     fault.fail_at = 0;
     unsigned now = loads(directory);
+    *lost += now != 1 && now != 2;
     if (status == ADL_OK) {
         CHECK_INT(now, 2);
         CHECK(!reached || lines.count == 1 || strcmp(fault.last, "close") == 0);
@@ -196,18 +198,20 @@ static bool save_with_fault(int fail_at, bool stay, int error, int level, bool a
 TEST(every_operation_fails_with_every_error)
 {
     static const int errors[] = {ENOSPC, EIO, EROFS, EDQUOT, ESTALE};
-    int injected = 0, failed = 0;
+    int injected = 0, failed = 0, lost = 0;
     for (int mode = 0; mode < 6; mode++)
         for (size_t e = 0; e < ADLI_COUNT(errors); e++) {
             int at = 1;
-            while (
-                save_with_fault(at, mode % 2, errors[e], mode / 2 == 1, mode / 2 == 2, &failed)) {
+            while (save_with_fault(at, mode % 2, errors[e], mode / 2 == 1, mode / 2 == 2, &failed,
+                                   &lost)) {
                 injected++;
                 at++;
             }
             CHECK(at > 25); /* 2 states and a manifest: it has at least that many operations */
         }
-    printf("info - %d faults injected, %d failed saves, 0 checkpoints lost\n", injected, failed);
+    printf("info - %d faults injected, %d failed saves, %d checkpoints lost\n", injected, failed,
+           lost);
+    CHECK_INT(lost, 0);
     CHECK(failed > injected / 2);
 }
 

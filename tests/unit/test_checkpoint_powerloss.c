@@ -185,6 +185,8 @@ static int unlink_entry(model_node *dir, const char *name)
 
 static void write_bytes(model_node *file, const op *o, size_t length)
 {
+    if (length == 0)
+        return;
     if (o->offset + length > file->length) {
         file->data = realloc(file->data, o->offset + length + 1);
         memset(file->data + file->length, 0, o->offset + length - file->length);
