@@ -162,6 +162,8 @@ static adl_status run_all(mnist *run, const settings *set)
 {
     int most = set->batch_size > MAX_LOCAL ? set->batch_size : MAX_LOCAL;
     run->dlogp = calloc((size_t)most, CLASSES * sizeof *run->dlogp);
+    if (!run->dlogp)
+        return adl_failf(run->ctx, ADL_ENOMEM, "no memory for gradients");
     if (set->threads)
         TRY(adl_nn_set_threads(set->threads));
     TRY(load_data(run, set));
