@@ -1,0 +1,87 @@
+/* The states that the training runtime reads back from a checkpoint. Checksums keep accidents away from
+ * these parsers, not malice: whatever the bytes are, loading them succeeds or is refused. The first
+ * byte chooses the state. */
+#include "adaptdl/accumulator.h"
+#include "adaptdl/train.h"
+#include "train/context.h"
+
+#include <stdlib.h>
+
+enum { VALUES = 3 };
+
+static adl_status load_metrics(void *user, adl_source *source)
+{
+    return adli_metrics_load(user, source);
+}
+
+static adl_status save_nothing(void *user, adl_sink *sink)
+{
+    (void)user;
+    return adl_sink_u32(sink, 0);
+}
+
+/* Each makes an object whose state is waiting under its name. */
+static adl_status make_loop(adl_context *ctx)
+{
+    adl_loop *loop;
+    return adl_loop_new(ctx, "fuzz", 100, 10, &loop);
+}
+
+static adl_status make_accumulator(adl_context *ctx)
+{
+    adl_accumulator *accumulator;
+    return adl_accumulator_new(ctx, "fuzz", &accumulator);
+}
+
+static adl_status make_metrics(adl_context *ctx)
+{
+    adl_checkpoint_functions functions = {sizeof functions, save_nothing, load_metrics, NULL};
+    return adli_state(ctx, "adaptdl.fuzz", &functions, &ctx->metrics, NULL);
+}
+
+static adl_status make_dp(adl_context *ctx)
+{
+    static float value[VALUES], grad[VALUES];
+    static adl_param param = {"w", value, grad, VALUES};
+    static adl_optim *optim;
+    adl_optim_options sgd = ADL_SGD_INIT(0.1);
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_dp *dp;
+    if (!optim && adl_optim_new(&param, 1, &sgd, &optim) != ADL_OK)
+        abort();
+    options.name = "fuzz";
+    options.optim = adl_optim_get_ops(optim);
+    return adl_dp_new(ctx, &options, &dp);
+}
+
+static const struct {
+    const char *state;
+    adl_status (*make)(adl_context *ctx);
+} kinds[] = {{"adaptdl.loop.fuzz", make_loop},
+             {"adaptdl.accumulator.fuzz", make_accumulator},
+             {"adaptdl.fuzz", make_metrics},
+             {"adaptdl.dp.fuzz", make_dp}};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    adl_env env = ADL_ENV_INIT;
+    adl_options options = ADL_OPTIONS_INIT;
+    adl_context *ctx;
+    if (size < 1)
+        return 0;
+    size_t kind = data[0] % (sizeof kinds / sizeof kinds[0]);
+    options.env = &env;
+    options.handle_signals = false;
+    options.log = NULL;
+    if (adl_init(&options, &ctx) != ADL_OK)
+        abort();
+    if (adl_checkpoint_offer(ctx->store, kinds[kind].state, data + 1, size - 1) != ADL_OK)
+        abort();
+    adl_status status = kinds[kind].make(ctx);
+    if (status != ADL_OK && status != ADL_ECORRUPT && status != ADL_EINVAL)
+        abort();
+    adl_finish(ctx);
+    return 0;
+}
