@@ -46,8 +46,8 @@ static void measure(const char *name, int nodes, int jobs, int rounds)
         adlt_world_apply(&world, &decision);
     }
     qsort(times_ms, (size_t)rounds, sizeof *times_ms, adli_by_double);
-    printf("%-10s %6d GPUs %6d jobs   median %9.3f ms   p95 %9.3f ms\n", name,
-           nodes * NODE_DEVICES, jobs, adli_quantile(times_ms, (size_t)rounds, 0.5),
+    printf("%-10s %6d GPUs %6d jobs   median %9.3f ms   p95 %9.3f ms\n", name, nodes * NODE_DEVICES,
+           jobs, adli_quantile(times_ms, (size_t)rounds, 0.5),
            adli_quantile(times_ms, (size_t)rounds, 0.95));
     free(times_ms);
     adl_decision_fini(&decision);

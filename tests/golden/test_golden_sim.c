@@ -85,6 +85,15 @@ TEST(optimus_is_within_2_percent_of_the_record)
     compare("optimus", 0.02, 0.02);
 }
 
+#ifndef __SANITIZE_ADDRESS__ /* a minute of genetic search, ten under sanitizers */
+TEST(pollux_is_within_5_percent_of_the_record)
+{
+    if (!load())
+        SKIP("no reference traces");
+    compare("pollux", 0.08, 0.05);
+}
+#endif
+
 TEST(rank_reaches_its_figure)
 {
     if (!load())
