@@ -364,6 +364,37 @@ static inline void adlt_world_random(adlt_world *world, uint64_t seed, int max_n
     free(left);
 }
 
+/* Spreads every job over the nodes as far as they hold it, distributed jobs side by side, and lets all
+ * be moved. */
+static inline void adlt_world_crowd(adlt_world *world, uint64_t seed)
+{
+    int nodes = world->snapshot.node_count;
+    adl_resources *left = calloc((size_t)nodes + 1, sizeof *left);
+    int *spread = calloc((size_t)nodes + 1, sizeof *spread);
+    for (int n = 0; n < nodes; n++)
+        left[n] = world->nodes[n].capacity;
+    for (int j = 0; j < world->snapshot.job_count; j++) {
+        adl_job *job = &world->jobs[j];
+        int got = 0;
+        job->preemptible = true;
+        for (int n = 0; n < nodes && got < job->max_replicas; n++) {
+            bool fits = (seed + (uint64_t)(j + n)) % 3 > 0;
+            for (int r = 0; r < world->snapshot.resource_count; r++)
+                fits &= left[n].amount[r] >= job->request.amount[r];
+            if (fits)
+                spread[got++] = n;
+        }
+        if (got < job->min_replicas)
+            got = 0;
+        for (int i = 0; i < got; i++)
+            for (int r = 0; r < world->snapshot.resource_count; r++)
+                left[spread[i]].amount[r] -= job->request.amount[r];
+        adlt_world_allocate(world, j, spread, got);
+    }
+    free(spread);
+    free(left);
+}
+
 /* ---- for people ---- */
 
 static inline void adlt_world_print(const adlt_world *world)

@@ -290,9 +290,9 @@ static bool simplify(adl_job *job, int detail)
         job->min_replicas = 0;
         break;
     case 2:
-        job->max_replicas = job->max_replicas > 1 && job->max_replicas / 2 >= job->min_replicas
-                                ? job->max_replicas / 2
-                                : job->max_replicas;
+        if (job->max_replicas / 2 >= (job->min_replicas > 1 ? job->min_replicas : 1) &&
+            job->max_replicas / 2 >= job->replicas)
+            job->max_replicas /= 2;
         break;
     case 3:
         job->preemptible = true;
@@ -457,6 +457,44 @@ TEST(every_policy_decides_within_the_rules)
                variants[v].form > 0 ? " form 1" : "", snapshots);
     }
     watch_no_more();
+}
+
+/* Another policy, or an operator, may have left a present where distributed jobs share nodes. Those
+ * that adapt put that right. */
+TEST(nodes_shared_by_distributed_jobs_are_cleared)
+{
+    variant variants[32];
+    int count = list_variants(variants, 32);
+    long shared = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        adlt_world world;
+        adlt_world_random(&world, seed, 8, MAX_JOBS);
+        adlt_world_crowd(&world, seed);
+        CHECK_OK(adl_snapshot_check(&world.snapshot));
+        for (int v = 0; v < count; v++) {
+            adl_policy *policy;
+            verdict why;
+            REQUIRE_OK(adl_policy_new(variants[v].policy, &policy));
+            bool adapts = adl_policy_adapts(policy);
+            adl_policy_free(policy);
+            if (!adapts)
+                continue;
+            watch(variants[v].policy, seed);
+            judge_policy(&world, &variants[v], &why);
+            if (why.why[0]) {
+                report(variants[v].policy, seed, &why, &world, judge_policy, &variants[v]);
+                ADLT_FAIL("%s, seed %llu: %s", variants[v].policy, (unsigned long long)seed,
+                          why.why);
+            }
+        }
+        for (int j = 0; j < world.snapshot.job_count; j++)
+            shared += nodes_of(world.jobs[j].allocation, world.jobs[j].replicas) > 1;
+        adlt_world_fini(&world);
+        if (adlt_failed)
+            break;
+    }
+    watch_no_more();
+    CHECK(adlt_failed || shared > 300);
 }
 
 /* ---- sequences ---- */
