@@ -22,7 +22,7 @@ enum { HEP, ALPHA, P, RS, HY, SHY, DW, TPRIOR, GTH, GEX, RESTART };
 static const adli_policy_param params[] = {
     [HEP] = {"hep", 1.4, 0, 10, "exponent of the rank: how strongly short jobs go first"},
     [ALPHA] = {"alpha", 0.1, 0, 5, "exponent of the remaining time"},
-    [P] = {"p", 0.5, 0.01, 1, "exponent of the speedup: below 1, the first devices count most"},
+    [P] = {"p", 0.45, 0.01, 1, "exponent of the speedup: below 1, the first devices count most"},
     [RS] = {"rs", 1.35, 0, 100, "how much a restart counts against the remaining time"},
     [HY] = {"hy", 0.06, 0, 1, "least relative gain for growing"},
     [SHY] = {"shy", 0.07, 0, 1, "least relative gain for shrinking"},
