@@ -77,7 +77,7 @@ static double rate(const candidate *c, int replicas)
 {
     if (!c->job->model)
         return replicas;
-    int nodes = (replicas + c->node_size - 1) / c->node_size;
+    int size = c->node_size > 0 ? c->node_size : 1, nodes = (replicas + size - 1) / size;
     return adl_speedup_rate(c->job->model, nodes, replicas);
 }
 
@@ -86,7 +86,7 @@ static int next_size(const candidate *c, int n)
 {
     if (n < c->node_size)
         return 2 * n < c->node_size ? 2 * n : c->node_size;
-    return n + c->node_size;
+    return n + (c->node_size > 0 ? c->node_size : 1);
 }
 
 static double devices(const rank *r, const candidate *c)
