@@ -3,8 +3,10 @@
 # the fuzzers.
 BUILD := build/release
 CMAKE := cmake -G Ninja -S .
+# Ninja in a folder, silent unless it fails.
+ninja = ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
-.PHONY: all setup build demo test bench check asan tsan clang fuzz clean help
+.PHONY: all help setup build asan-build tsan-build clang demo test asan bench check fuzz clean
 
 all: setup build
 
@@ -23,19 +25,19 @@ setup:
 
 build: setup
 	@[ -f $(BUILD)/build.ninja ] || $(CMAKE) -B $(BUILD) >/dev/null
-	@ninja -C $(BUILD) --quiet
+	@$(call ninja,$(BUILD))
 
 asan-build: setup
 	@[ -f build/asan/build.ninja ] || $(CMAKE) -B build/asan -DADL_SANITIZE=ON >/dev/null
-	@ninja -C build/asan --quiet
+	@$(call ninja,build/asan)
 
 tsan-build: setup
 	@[ -f build/tsan/build.ninja ] || $(CMAKE) -B build/tsan -DADL_TSAN=ON >/dev/null
-	@ninja -C build/tsan --quiet
+	@$(call ninja,build/tsan)
 
 clang: setup
 	@[ -f build/clang/build.ninja ] || CC=clang $(CMAKE) -B build/clang -DADL_SANITIZE=ON -DADL_FUZZ=ON >/dev/null
-	@ninja -C build/clang --quiet
+	@$(call ninja,build/clang)
 
 demo: build
 	@tools/demo $(BUILD)

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* One configuration that ran, with its mean times in seconds: a pass that only accumulates gradients,
- * and a pass that ends in synchronisation and an optimizer step. */
+/* One configuration that ran, with its mean times in seconds: a pass that only accumulates
+ * gradients, and a pass that ends in synchronisation and an optimizer step. */
 typedef struct adl_profile_point {
     int nodes, replicas;
     double local_bsz;
@@ -33,8 +33,9 @@ typedef struct adl_fit_result {
  *   no N > 1: alpha_n, beta_n at their bound, after the fit raised to 1.1 * (alpha_r, beta_r);
  *   no N == 1 with R > 1: alpha_r, beta_r at their bound;  no R > 2: beta_n, beta_r at their bound.
  * A point is left out and counted when R < N, N < 1, m is not in (0, 1e9], or a time is not in
- * [1e-9, 1e9] s (zero, negative, NaN, infinite). EINVAL when none is left, ENOMEM. The result is finite,
- * does not depend on the order of the points, and costs about 2 microseconds per distinct point. */
+ * [1e-9, 1e9] s (zero, negative, NaN, infinite). EINVAL when none is left, ENOMEM. The result is
+ * finite, does not depend on the order of the points, and costs about 2 microseconds per distinct
+ * point. */
 ADL_API ADL_MUST adl_status adl_fit(const adl_profile_point *points, size_t count,
                                     adl_fit_result *out);
 

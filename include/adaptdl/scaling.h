@@ -36,7 +36,8 @@ ADL_API ADL_MUST adl_status adl_scaling_check(const adl_scaling_rule *rule);
 /* The factor; the rule is taken to be checked. Always finite and >= 0: 1 where the input makes no
  * sense. */
 ADL_API double adl_scaling_factor(const adl_scaling_rule *rule, const adl_scaling_input *input);
-/* "adascale", "adamscale", "linear", "sqrt", "legw" to a rule with defaults; EINVAL lists the names. */
+/* "adascale", "adamscale", "linear", "sqrt", "legw" to a rule with defaults; EINVAL lists the
+ * names. */
 ADL_API ADL_MUST adl_status adl_scaling_parse(const char *name, adl_scaling_rule *out);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* A job's memo of its own model: the best goodput for every (N, R) that a policy asks about, computed
- * once. One goodput, asked millions of times. A handle belongs to one thread at a time (queries fill
- * the memo); different handles are independent. */
+/* A job's memo of its own model: the best goodput for every (N, R) that a policy asks about,
+ * computed once. One goodput, asked millions of times. A handle belongs to one thread at a time
+ * (queries fill the memo); different handles are independent. */
 #ifndef ADAPTDL_SPEEDUP_H
 #define ADAPTDL_SPEEDUP_H
 
@@ -14,18 +14,18 @@ extern "C" {
 typedef struct adl_speedup adl_speedup;
 
 /* Takes copies of everything. model == NULL: nothing is known yet, the job speeds up linearly.
- * profile (may be NULL) corrects the rate where measurements exist, see adl_speedup_rate. Memory
- * is allocated here once (64 bytes per replica count up to max_replicas). EINVAL for a bad model or bad
- * bounds, ENOMEM. */
+ * limits == NULL: every bound is open. profile (may be NULL) corrects the rate where measurements
+ * exist, see adl_speedup_rate. Memory is allocated here once (64 bytes per replica count up to
+ * max_replicas). EINVAL for a bad model or bad bounds, ENOMEM. */
 ADL_API ADL_MUST adl_status adl_speedup_new(const adl_goodput *model,
                                             const adl_batch_limits *limits,
                                             const adl_profile_point *profile, size_t profile_count,
                                             int max_replicas, adl_speedup **out);
 ADL_API void adl_speedup_free(adl_speedup *speedup);
 
-/* optimize(N, R) / optimize(1, 1); 0 at R = 0; R without a model. A (N, R) that the bounds forbid, or
- * R > max_replicas: 0. Where one replica cannot hold B0, the fewest that can, on one node, count as that
- * many. A few nanoseconds once the answer is known, about 3 microseconds the first time. */
+/* optimize(N, R) / optimize(1, 1); 0 at R = 0; R without a model. A (N, R) that the bounds forbid,
+ * or R > max_replicas: 0. Where one replica cannot hold B0, the fewest that can, on one node, count
+ * as that many. A few nanoseconds once the answer is known, about 3 microseconds the first time. */
 ADL_API double adl_speedup_get(adl_speedup *speedup, int nodes, int replicas);
 
 /* The choice behind it; goodput 0 where there is none. Without a model: all zero. */

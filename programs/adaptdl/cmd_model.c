@@ -1,5 +1,5 @@
-/* `adaptdl model`: the models as a filter, one JSON object per line in and out, so that a script in any
- * language (and a person with echo) can ask them. */
+/* `adaptdl model`: the models as a filter, one JSON object per line in and out, so that a script in
+ * any language (and a person with echo) can ask them. */
 #include "commands.h"
 #include "lines.h"
 

@@ -1,6 +1,6 @@
-/* `adaptdl model plot`: what the model of one job says, as two charts. On the left the trade between
- * large batches (fast) and small ones (efficient), one line per replica count; on the right what more
- * replicas are worth. */
+/* `adaptdl model plot`: what the model of one job says, as two charts. On the left the trade
+ * between large batches (fast) and small ones (efficient), one line per replica count; on the right
+ * what more replicas are worth. */
 #include "cmd_model_plot.h"
 
 #include "commands.h"
@@ -74,8 +74,8 @@ static int nodes_for(const plot_job *job, int replicas)
     return (replicas + job->gpus_per_node - 1) / job->gpus_per_node;
 }
 
-/* The curve through real batch sizes; optimize chooses whole ones on or beside it. A batch size that the
- * bounds forbid leaves a gap. */
+/* The curve through real batch sizes; optimize chooses whole ones on or beside it. A batch size
+ * that the bounds forbid leaves a gap. */
 static void sample(const plot_job *job, int replicas, curve *out)
 {
     double low = job->model.init_batch_size;
@@ -199,7 +199,7 @@ static adl_status draw(const plot_job *job, adli_buf *out)
     if (status != ADL_OK)
         return status;
     adli_svg_open(out, 1060, 430, title);
-    adli_svg_text(out, 24, 28, ADLI_SVG_START, ADLI_SVG_TITLE, title);
+    adli_svg_text(out, 14, 28, ADLI_SVG_START, ADLI_SVG_TITLE, title);
     status = draw_batches(job, out);
     if (status == ADL_OK)
         status = draw_replicas(job, out);

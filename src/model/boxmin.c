@@ -5,12 +5,12 @@
 
 enum { VARS = ADLI_BOX_VARS };
 
-/* Solves A p = rhs for the variables not held, by Cholesky's method (A: lower triangle). False when A is
- * not positive definite there. */
+/* Solves A p = rhs for the variables not held, by Cholesky's method (A: lower triangle). False when
+ * A is not positive definite there. */
 static bool solve(const double A[VARS][VARS], const double *rhs, const bool *held, double *p)
 {
     double factor[VARS][VARS], y[VARS];
-    int index[VARS], n = 0;
+    int index[VARS] = {0}, n = 0;
     for (int i = 0; i < VARS; i++)
         if (!held[i])
             index[n++] = i;
@@ -54,7 +54,8 @@ static bool hold_outside(const adli_box *box, const double *x, bool *held, doubl
 }
 
 /* The step that minimises the damped quadratic on the box, near enough: what sits on a bound and is
- * pushed outwards stays, what the step carries past a bound stops there and the others are solved again. */
+ * pushed outwards stays, what the step carries past a bound stops there and the others are solved
+ * again. */
 static bool box_step(const adli_box *box, const adli_quadratic *at, const double *x, double damping,
                      double *p)
 {
@@ -99,8 +100,8 @@ static void clamp(const adli_box *box, double *x)
             x[i] = fmin(fmax(x[i], box->lower[i]), box->upper[i]);
 }
 
-int adli_box_minimise(const adli_box *box, adli_box_function *function, void *context,
-                      double tolerance, int max_steps, double *x)
+double adli_box_minimise(const adli_box *box, adli_box_function *function, void *context,
+                         double tolerance, int max_steps, double *x)
 {
     adli_quadratic at, trial;
     double damping = 1, p[VARS], next[VARS];
@@ -136,5 +137,5 @@ int adli_box_minimise(const adli_box *box, adli_box_function *function, void *co
         memcpy(x, next, sizeof next);
         at = trial;
     }
-    return steps;
+    return at.value;
 }

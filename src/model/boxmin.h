@@ -24,10 +24,10 @@ typedef struct adli_quadratic {
 
 typedef void adli_box_function(void *context, const double *x, adli_quadratic *out);
 
-/* From x (moved into the box if need be) down to a point where a step gains less than tolerance * f, or
- * max_steps evaluations were spent. x never gets worse, and never leaves the box. Returns the number of
- * evaluations. */
-int adli_box_minimise(const adli_box *box, adli_box_function *function, void *context,
-                      double tolerance, int max_steps, double *x);
+/* From x (moved into the box if need be) down to a point where a step gains less than tolerance *
+ * f, or max_steps evaluations were spent. x never gets worse, and never leaves the box. Returns f
+ * there. */
+double adli_box_minimise(const adli_box *box, adli_box_function *function, void *context,
+                         double tolerance, int max_steps, double *x);
 
 #endif

@@ -29,8 +29,8 @@ static int compare(double a, double b)
     return (a > b) - (a < b);
 }
 
-/* By m, then N > 1, then R; then by the times, so that the order of the points cannot change even the
- * last bit of a sum. */
+/* By m, then N > 1, then R; then by the times, so that the order of the points cannot change even
+ * the last bit of a sum. */
 static int by_configuration(const void *left, const void *right)
 {
     const adl_profile_point *a = left, *b = right;

@@ -29,10 +29,11 @@ typedef struct adli_optim_row {
     double log_time; /* mean of log optim_time */
 } adli_optim_row;
 
-/* Points of one (N > 1, R, m) have the same modelled T_optim, and points of one m the same T_accum, so
+/* Points of one (N > 1, R, m) have the same modelled T_optim, and points of one m the same T_accum,
+ * so
  *   sum (x_i - y)^2 = sum (x_i - mean)^2 + n (mean - y)^2
- * lets each group stand as one row with a weight, exactly; the first sum is a constant ("spread"). A job
- * that measured the same few configurations all day is a handful of rows. */
+ * lets each group stand as one row with a weight, exactly; the first sum is a constant ("spread").
+ * A job that measured the same few configurations all day is a handful of rows. */
 typedef struct adli_fit_rows {
     adl_profile_point *points; /* the usable ones, sorted by configuration */
     adli_accum_row *accum;

@@ -1,5 +1,5 @@
-/* The one place where goodput is computed. The scheduler, the simulator, the training library and the
- * Python package all come here, so they can never disagree about what a configuration is worth.
+/* The one place where goodput is computed. The scheduler, the simulator, the training library and
+ * the Python package all come here, so they can never disagree about what a configuration is worth.
  *
  *   goodput(N, R, m, s) = throughput(N, R, m, s) * efficiency(B),   B = R * m * (s + 1)
  *
@@ -12,12 +12,13 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdint.h>
 
 enum { CANDIDATES = 50 };
 
-/* Batch sizes that differ by less than this are the same: B / R and the geometric steps are rounded. */
+/* Batch sizes closer than this are the same: B / R and the geometric steps are rounded. */
 #define ROUNDING 1e-8
-/* Times and statistics between these can be added, multiplied and divided without leaving double. */
+/* Times and statistics between these can be multiplied and divided without leaving double. */
 #define TINY     1e-100
 #define LARGE    1e100
 
@@ -42,8 +43,8 @@ double adl_network_time(const adl_perf_params *perf, int nodes, int replicas)
     return 1e-8 + 1e-8 * beyond;
 }
 
-/* T_optim = (T_accum^gamma + T_network^gamma)^(1/gamma), with the larger of the two taken out of the
- * root so that no power can overflow: high * (1 + (low / high)^gamma)^(1/gamma). */
+/* T_optim = (T_accum^gamma + T_network^gamma)^(1/gamma), with the larger of the two taken out of
+ * the root so that no power can overflow: high * (1 + (low / high)^gamma)^(1/gamma). */
 static double overlap(double accum, double network, double gamma)
 {
     double high = fmax(accum, network), low = fmin(accum, network);
@@ -87,7 +88,8 @@ static adl_status check_range(const char *name, double value, double low, double
 {
     if (value >= low && value <= high) /* false for NaN */
         return ADL_OK;
-    return adli_fail(ADL_EINVAL, "%s must be from %g to %g, not %g", name, low, high, value);
+    return adli_fail(ADL_EINVAL, "%s must be from %.15g to %.15g, not %.15g", name, low, high,
+                     value);
 }
 
 adl_status adl_goodput_check(const adl_goodput *model)
@@ -216,32 +218,82 @@ static adl_status resolve(const adl_goodput *model, const adl_batch_limits *limi
     return ADL_OK;
 }
 
+/* ceil, fmin and fmax are calls into libm on a plain x86-64; these are instructions. No NaN comes
+ * here, and no batch size is beyond INT_MAX. */
+static inline double up(double x)
+{
+    double whole = (double)(int64_t)x;
+    return whole < x ? whole + 1 : whole;
+}
+
+static inline double larger(double x, double y)
+{
+    return x > y ? x : y;
+}
+
 /* How a total batch size B is split over R replicas into (m, s). */
-static void split(const batch_range *range, double init, int replicas, double batch, double *m,
-                  double *s)
+static inline void split(const batch_range *range, double init, int replicas, double batch,
+                         double *m, double *s)
 {
     double local = batch / replicas;
     *s = 0;
     if (range->accumulation) {
-        *s = ceil(local / range->max_m - ROUNDING) - 1;
+        *s = up(local / range->max_m - ROUNDING) - 1;
         /* one gradient alone gives no noise estimate */
         if (replicas == 1 && local > init + ROUNDING)
-            *s = fmax(*s, 1);
-        *s = fmax(*s, 0);
-        *m = ceil(local / (*s + 1) - ROUNDING);
+            *s = larger(*s, 1);
+        *s = larger(*s, 0);
+        *m = up(local / (*s + 1) - ROUNDING);
     } else {
-        *m = ceil((replicas == 1 ? init : local) - ROUNDING);
+        *m = up((replicas == 1 ? init : local) - ROUNDING);
     }
-    *m = fmin(fmax(*m, range->min_m), range->max_m);
+    *m = larger(*m, range->min_m);
+    *m = *m < range->max_m ? *m : range->max_m;
 }
 
-/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact; the
- * first best wins. Steps often give the (m, s) of the step before, which is not computed again.
- * Candidates below B0 (a max_m too small for these replicas) have no goodput and are passed over. */
+/* A candidate with what its goodput = worth / (s * accum + T_optim) is made of, and a bound that
+ * needs no roots: T_optim is at least its larger part. */
+typedef struct candidate {
+    double m, s, accum, worth, bound;
+} candidate;
+
+/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact.
+ * Steps often give the (m, s) of the step before, which is not listed again. Candidates below B0 (a
+ * max_m too small for these replicas) are passed over. Returns how many there are. */
+static int list_candidates(const adl_goodput *model, const batch_range *range, int replicas,
+                           double network, candidate list[CANDIDATES])
+{
+    double init = model->init_batch_size;
+    double first = larger(init, range->min_m * replicas), batch = first;
+    double ratio = exp(log(range->max_batch / first) / (CANDIDATES - 1));
+    double last_m = 0, last_s = 0;
+    adl_grad_params grad = model->grad;
+    int count = 0;
+    for (int i = 0; i < CANDIDATES; i++, batch *= ratio) {
+        candidate *c = &list[count];
+        split(range, init, replicas, i == CANDIDATES - 1 ? range->max_batch : batch, &c->m, &c->s);
+        double total = replicas * c->m * (c->s + 1);
+        if ((c->m == last_m && c->s == last_s) || total < init * (1 - 1e-12))
+            continue;
+        last_m = c->m;
+        last_s = c->s;
+        c->accum = adl_accum_time(&model->perf, c->m);
+        /* B * efficiency(B) = B0 * gain(B / B0), without the divisions that cancel */
+        double noise = grad.var * init / total + grad.sqr;
+        c->worth = noise > 0 ? init * (grad.var + grad.sqr) / noise : init;
+        c->bound = c->worth / (c->s * c->accum + larger(c->accum, network));
+        count++;
+    }
+    return count;
+}
+
+/* The first best of the candidates. The one with the best bound is looked at first: it is often the
+ * winner, and then most others need no roots. */
 adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits, int nodes,
                                 int replicas, adl_batch_choice *out)
 {
     batch_range range;
+    candidate list[CANDIDATES];
     *out = (adl_batch_choice){0};
     adl_status status = adl_goodput_check(model);
     if (status == ADL_OK)
@@ -251,33 +303,47 @@ adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits
     if (status != ADL_OK)
         return status;
 
-    double init = model->init_batch_size;
-    double first = fmax(init, range.min_m * replicas), batch = first;
-    double ratio = exp(log(range.max_batch / first) / (CANDIDATES - 1));
+    double init = model->init_batch_size, gamma = model->perf.gamma, best = -1;
     double network = adl_network_time(&model->perf, nodes, replicas);
-    double best = -1, last_m = 0, last_s = 0;
-    for (int i = 0; i < CANDIDATES; i++, batch *= ratio) {
-        double m, s;
-        split(&range, init, replicas, i == CANDIDATES - 1 ? range.max_batch : batch, &m, &s);
-        if (m == last_m && s == last_s)
+    int count = list_candidates(model, &range, replicas, network, list), winner = 0, start = 0;
+    for (int i = 1; i < count; i++)
+        if (list[i].bound > list[start].bound)
+            start = i;
+    for (int k = -1; k < count; k++) {
+        int i = k < 0 ? start : k;
+        const candidate *c = &list[i];
+        if (count == 0 || c->bound * (1 + 1e-12) < best || (k >= 0 && i == start))
             continue;
-        last_m = m;
-        last_s = s;
-        double total = replicas * m * (s + 1);
-        if (total < init * (1 - 1e-12))
-            continue;
-        double accum = adl_accum_time(&model->perf, m);
-        double step = s * accum + overlap(accum, network, model->perf.gamma);
-        double goodput = total / step * efficiency(model, total);
-        if (goodput > best) {
+        double goodput = c->worth / (c->s * c->accum + overlap(c->accum, network, gamma));
+        if (goodput > best || (goodput == best && i < winner)) {
             best = goodput;
-            *out = (adl_batch_choice){goodput, (int)m, (int)s};
+            winner = i;
         }
     }
+    if (best >= 0)
+        *out = (adl_batch_choice){best, (int)list[winner].m, (int)list[winner].s};
     if (best < 0)
         return adli_fail(ADL_EINVAL,
                          "%d replica%s of at most %.15g examples cannot hold the initial batch of "
                          "%.15g without accumulation",
                          replicas, replicas == 1 ? "" : "s", range.max_m, init);
     return ADL_OK;
+}
+
+adl_status adl_goodput_optimize_array(const adl_goodput *model, const adl_batch_limits *limits,
+                                      const int *nodes, size_t node_count, const int *replicas,
+                                      size_t replica_count, adl_batch_choice *out)
+{
+    if (node_count != replica_count && node_count != 1 && replica_count != 1)
+        return adli_fail(ADL_EINVAL, "%zu values of N do not go with %zu of R", node_count,
+                         replica_count);
+    if (node_count == 0 || replica_count == 0)
+        return ADL_OK;
+    size_t count = node_count > replica_count ? node_count : replica_count;
+    size_t failed = count;
+    for (size_t i = count; i-- > 0;) /* backwards, so that the first failure's text stays */
+        if (adl_goodput_optimize(model, limits, nodes[node_count > 1 ? i : 0],
+                                 replicas[replica_count > 1 ? i : 0], &out[i]) != ADL_OK)
+            failed = i;
+    return failed < count ? adli_wrap(ADL_EINVAL, "element %zu", failed) : ADL_OK;
 }

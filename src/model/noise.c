@@ -1,6 +1,6 @@
-/* How noisy the gradient is decides how much a larger batch is worth, and therefore the learning rate,
- * the batch size and the job's share of the cluster. The statistics, after McCandlish et al., "An
- * Empirical Model of Large-Batch Training", 2018, appendix A, with the exponential averages of
+/* How noisy the gradient is decides how much a larger batch is worth, and therefore the learning
+ * rate, the batch size and the job's share of the cluster. The statistics, after McCandlish et al.,
+ * "An Empirical Model of Large-Batch Training", 2018, appendix A, with the exponential averages of
  * AdaScale (Johnson et al., 2020). */
 #include "adaptdl/noise.h"
 
@@ -31,7 +31,7 @@ adl_status adl_noise_new(size_t groups, adl_noise **out)
     if (!noise)
         return adli_fail_memory("noise scale");
     noise->groups = groups;
-    /* Nothing measured: no noise, so that a gain of 1 is assumed and no learning rate grows on faith. */
+    /* nothing measured, no noise: a gain of 1, so that no learning rate grows on faith */
     for (size_t i = 0; i < groups; i++)
         noise->group[i].sqr = 1;
     *out = noise;
@@ -47,8 +47,8 @@ void adl_noise_free(adl_noise *noise)
 
 /* What one optimizer step says about one group, before averaging:
  *   sqr = (count * total - local) / (count - 1),   var = (local - total) * scale / (count - 1)
- * Both are unbiased: E[local] = |G|^2 + tr(Sigma)/b and E[total] = |G|^2 + tr(Sigma)/(b count) for micro
- * batches of size b, and scale turns tr(Sigma)/(b count) into the variance at B0. */
+ * Both are unbiased: E[local] = |G|^2 + tr(Sigma)/b and E[total] = |G|^2 + tr(Sigma)/(b count) for
+ * micro batches of size b, and scale turns tr(Sigma)/(b count) into the variance at B0. */
 typedef struct estimate {
     double sqr, var;
 } estimate;
@@ -60,7 +60,8 @@ static estimate estimate_of(double local_sqr, double total_sqr, int count, doubl
     return (estimate){(count * total - local) / (count - 1), (local - total) * scale / (count - 1)};
 }
 
-/* biased = theta biased + (1 - theta) value, unbias = theta unbias + (1 - theta), average = biased/unbias */
+/* biased = theta biased + (1 - theta) value, unbias = theta unbias + (1 - theta);
+ * average = biased / unbias */
 static double average(double theta, double weight, double value, double *biased, double *unbias)
 {
     *biased = theta * *biased + weight * value;
@@ -92,8 +93,8 @@ static bool measured(const adl_noise *noise)
     return noise->group[0].sqr_unbias > 0;
 }
 
-/* Are the arguments sensible, and do the norms give finite estimates? A gradient that overflowed is no
- * error: *skip says that this step teaches nothing. */
+/* Are the arguments sensible, and do the norms give finite estimates? A gradient that overflowed is
+ * no error: *skip says that this step teaches nothing. */
 static adl_status check(const adl_noise *noise, const double *local_sqr, const double *total_sqr,
                         int count, double scale, double loss_scale, bool *skip)
 {
@@ -192,9 +193,10 @@ size_t adl_noise_groups(const adl_noise *noise)
     return noise->groups;
 }
 
-/* ---- checkpoints ----
- * 32 bytes: "ADLNOISE", u32 version 1, u32 biased, u64 groups, f64 progress; then per group the six f64 of
- * adl_noise_group in order. Little-endian. */
+/* ---- checkpoints ---- */
+
+/* 32 bytes: "ADLNOISE", u32 version 1, u32 biased, u64 groups, f64 progress;
+ * then per group the six f64 of adl_noise_group in order. Little-endian. */
 
 enum { HEADER_BYTES = 32, GROUP_DOUBLES = 6, VERSION = 1 };
 

@@ -1,5 +1,5 @@
-/* What the learning rate is multiplied by when a step uses scale times the initial batch. One rule per
- * line of the table; a new one needs a kind, a name and a case. */
+/* What the learning rate is multiplied by when a step uses scale times the initial batch. One rule
+ * per line of the table; a new one needs a kind, a name and a case. */
 #include "adaptdl/scaling.h"
 
 #include "base/mem.h"
@@ -24,7 +24,8 @@ static double adascale(const adl_scaling_input *input)
     return adl_gain(grad, input->scale);
 }
 
-/* total = base_warmup_epochs * scale * data_size / B0, factor = sqrt(scale) * min(progress / total, 1)
+/* factor = sqrt(scale) * min(progress / total, 1),
+ * total = base_warmup_epochs * scale * data_size / B0
  * (You et al., "Large-Batch Training for LSTM and Beyond", 2019). */
 static double legw(const adl_scaling_rule *rule, const adl_scaling_input *input)
 {

@@ -1,6 +1,6 @@
-/* A policy asks "how much faster with R replicas?" millions of times per decision, about a few hundred
- * different (N, R). T_network tells N > 1 from N == 1 and nothing else about N, so the answers fit
- * in two rows over R, filled as they are asked for. */
+/* A policy asks "how much faster with R replicas?" millions of times per decision, about a few
+ * hundred different (N, R). T_network tells N > 1 from N == 1 and nothing else about N, so the
+ * answers fit in two rows over R, filled as they are asked for. */
 #include "adaptdl/speedup.h"
 
 #include "base/mem.h"
@@ -136,8 +136,8 @@ static const memo_entry *look_up(adl_speedup *speedup, int nodes, int replicas)
     return entry;
 }
 
-/* The goodput that counts as a speedup of 1: one replica's. Where one replica cannot hold the initial
- * batch, the fewest that can count as that many. */
+/* The goodput that counts as a speedup of 1: one replica's. Where one replica cannot hold the
+ * initial batch, the fewest that can count as that many. */
 static adl_status find_base(adl_speedup *speedup)
 {
     adl_batch_choice choice;
@@ -156,7 +156,7 @@ static adl_status fill(adl_speedup *speedup, const adl_goodput *model,
 {
     speedup->known = true;
     speedup->model = *model;
-    speedup->limits = *limits;
+    speedup->limits = limits ? *limits : (adl_batch_limits){0};
     adl_status status = find_base(speedup);
     if (status != ADL_OK)
         return status;

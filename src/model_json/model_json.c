@@ -68,7 +68,8 @@ static adl_status read_placement(const json_t *object, int *nodes, int *replicas
     return status;
 }
 
-/* Appends format with each # replaced by the next number. Leaves out alone when it would pass its limit. */
+/* Appends format with each # replaced by the next number. Leaves out alone when it would pass its
+ * limit. */
 static adl_status put_numbers(adli_buf *out, const char *format, const double *numbers)
 {
     size_t before = out->length;

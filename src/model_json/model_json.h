@@ -1,5 +1,6 @@
-/* Questions to the models as JSON objects, answers as JSON lines: what `adaptdl model` speaks. Apart from
- * the models, which do no I/O, and from the program, so that tests and the fuzzer can call it. */
+/* Questions to the models as JSON objects, answers as JSON lines: what `adaptdl model` speaks.
+ * Apart from the models, which do no I/O, and from the program, so that tests and the fuzzer can
+ * call it. */
 #ifndef ADLI_MODEL_JSON_H
 #define ADLI_MODEL_JSON_H
 
@@ -7,8 +8,8 @@
 #include "base/buf.h"
 #include "base/json.h"
 
-/* Appends the answer to one line (length bytes, without its newline) to out. On failure out is as it was
- * and adl_error() names the field. */
+/* Appends the answer to one line (length bytes, without its newline) to out. On failure out is as
+ * it was and adl_error() names the field. */
 typedef adl_status adli_model_question(const char *line, size_t length, adli_buf *out);
 
 /* perf, grad, init, N, R, m, s -> throughput, efficiency, goodput */

@@ -1,6 +1,6 @@
-/* A chart: axes with readable ticks, lines, bars and a legend, drawn at a place of an SVG document. Data
- * are borrowed for the call. Points that cannot be drawn (not finite, not positive on a logarithmic axis)
- * leave a gap. */
+/* A chart: axes with readable ticks, lines, bars and a legend, drawn at a place of an SVG document.
+ * Data are borrowed for the call. Points that cannot be drawn (not finite, not positive on a
+ * logarithmic axis) leave a gap. */
 #ifndef ADLI_CHART_H
 #define ADLI_CHART_H
 
@@ -44,9 +44,9 @@ typedef struct adli_chart {
 /* id: different for each chart of a document. */
 void adli_chart_draw(adli_buf *out, const adli_chart *chart, int id);
 
-/* At most `most` round numbers that divide low .. high well, ascending, into ticks. Linear: steps of 1, 2
- * or 5 times a power of ten. Logarithmic: 1, 2, 5 within each decade, or decades when there are many.
- * Returns how many. */
+/* At most `most` round numbers that divide low .. high well, ascending, into ticks. Linear: steps
+ * of 1, 2 or 5 times a power of ten. Logarithmic: 1, 2, 5 within each decade, or decades when there
+ * are many. Returns how many. */
 size_t adli_chart_ticks(double low, double high, bool logarithmic, double *ticks, size_t most);
 
 /* "0.25", "2000", "1.5M", "2e-07": short, and exact for ticks. */

@@ -1,5 +1,6 @@
-/* Writes SVG into a buffer: the few shapes that charts need, with text escaped and a style sheet that
- * follows the viewer's light or dark scheme. Failures (a full buffer) are remembered by the buffer. */
+/* Writes SVG into a buffer: the few shapes that charts need, with text escaped and a style sheet
+ * that follows the viewer's light or dark scheme. Failures (a full buffer) are remembered by the
+ * buffer. */
 #ifndef ADLI_SVG_H
 #define ADLI_SVG_H
 
@@ -24,7 +25,8 @@ typedef enum adli_svg_text_kind {
     ADLI_SVG_TICK,  /* numbers along an axis */
 } adli_svg_text_kind;
 
-/* The document of this size in pixels; title is what a screen reader says. Ends with adli_svg_close. */
+/* The document of this size in pixels; title is what a screen reader says. Ends with
+ * adli_svg_close. */
 void adli_svg_open(adli_buf *out, double width, double height, const char *title);
 void adli_svg_close(adli_buf *out);
 
@@ -44,7 +46,8 @@ void adli_svg_dot(adli_buf *out, double x, double y, double radius, int colour);
 /* A filled rectangle; hint (may be NULL) is shown when the pointer rests on it. */
 void adli_svg_rect(adli_buf *out, double x, double y, double width, double height, int colour,
                    const char *hint);
-/* Everything until adli_svg_unclip is cut off outside this rectangle. id must be unique in the document. */
+/* Everything until adli_svg_unclip is cut off outside this rectangle. id must be unique in the
+ * document. */
 void adli_svg_clip(adli_buf *out, int id, double x, double y, double width, double height);
 void adli_svg_unclip(adli_buf *out);
 

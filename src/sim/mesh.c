@@ -66,6 +66,7 @@ static adl_status collect(adli_mesh *mesh, qhT *qh)
     vertexT *vertex, **vertexp;
     FORALLfacets
     {
+        /* cppcheck-suppress uninitvar */ /* the macro sets it */
         if (facet->upperdelaunay)
             continue;
         if (adli_grow(&mesh->tetras, &mesh->tetra_capacity, mesh->tetra_count + 1,

@@ -1,0 +1,350 @@
+/* Saving: sync on every replica, a copy of every state in memory, and then the writing, either here
+ * or on the store's own thread. The copies are kept from save to save, so that a step that triggers
+ * a background save pays for one memcpy and, after the first time, no page faults. */
+#include "train/checkpoint_store.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+adl_status adli_save_init(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    if (pthread_mutex_init(&save->lock, NULL) != 0)
+        return adli_fail_memory("a lock");
+    if (pthread_cond_init(&save->changed, NULL) != 0) {
+        pthread_mutex_destroy(&save->lock);
+        return adli_fail_memory("a condition");
+    }
+    return ADL_OK;
+}
+
+static void free_retired(adl_checkpoint *store)
+{
+    while (store->retired) {
+        adli_ckpt_value *value = store->retired;
+        store->retired = value->next;
+        adli_ckpt_value_fini(value);
+        free(value);
+    }
+}
+
+void adli_save_fini(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    if (save->started) {
+        pthread_mutex_lock(&save->lock);
+        save->quit = true;
+        pthread_cond_broadcast(&save->changed);
+        pthread_mutex_unlock(&save->lock);
+        pthread_join(save->thread, NULL);
+    }
+    adli_save_reap(store); /* a failure that nobody flushed goes to log */
+    free_retired(store);
+    for (size_t i = 0; i < save->copies_count; i++)
+        adli_sink_fini(&save->copies[i]);
+    free(save->copies);
+    free(save->items);
+    pthread_cond_destroy(&save->changed);
+    pthread_mutex_destroy(&save->lock);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------- */
+
+static void perform(adli_save *save)
+{
+    save->status = adli_ckpt_write(&save->plan, &save->outcome);
+    snprintf(save->error, sizeof save->error, "%s", save->status == ADL_OK ? "" : adl_error());
+}
+
+static void *write_loop(void *argument)
+{
+    adli_save *save = argument;
+    pthread_mutex_lock(&save->lock);
+    for (;;) {
+        while (save->phase != ADLI_SAVE_REQUESTED && !save->quit)
+            pthread_cond_wait(&save->changed, &save->lock);
+        if (save->phase != ADLI_SAVE_REQUESTED)
+            break; /* what was requested is written before quitting */
+        save->phase = ADLI_SAVE_WRITING;
+        pthread_mutex_unlock(&save->lock);
+        perform(save);
+        pthread_mutex_lock(&save->lock);
+        save->phase = ADLI_SAVE_DONE;
+        pthread_cond_broadcast(&save->changed);
+    }
+    pthread_mutex_unlock(&save->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static bool start_thread(adli_save *save)
+{
+    sigset_t all, old;
+    if (save->started)
+        return true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    save->started = pthread_create(&save->thread, NULL, write_loop, save) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return save->started;
+}
+
+/* ---- the outcome ------------------------------------------------------------------------------ */
+
+static void account(adl_checkpoint *store)
+{
+    const adli_save *save = &store->save;
+    adl_checkpoint_info *info = &store->info;
+    info->last_status = save->status;
+    if (save->outcome.id.sequence > store->last_sequence)
+        store->last_sequence = save->outcome.id.sequence;
+    if (save->status != ADL_OK) {
+        info->saves_failed++;
+        snprintf(info->last_error, sizeof info->last_error, "%.255s", save->error);
+        adli_checkpoint_log(store, "saving a checkpoint failed: %s", save->error);
+        return;
+    }
+    info->saves_ok++;
+    info->raw_bytes = save->outcome.raw_bytes;
+    info->stored_bytes = save->outcome.stored_bytes;
+    adli_ckpt_id_name(save->outcome.id, info->saved);
+    if (save->outcome.warning[0])
+        adli_checkpoint_log(store, "%s", save->outcome.warning);
+}
+
+void adli_save_reap(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    pthread_mutex_lock(&save->lock);
+    bool finished = save->phase == ADLI_SAVE_DONE;
+    if (finished)
+        save->phase = ADLI_SAVE_IDLE;
+    bool idle = save->phase == ADLI_SAVE_IDLE;
+    pthread_mutex_unlock(&save->lock);
+    if (finished) {
+        account(store);
+        store->unreported = save->status;
+        memcpy(store->unreported_error, save->error, sizeof store->unreported_error);
+    }
+    if (idle)
+        free_retired(store);
+}
+
+static bool is_busy(adl_checkpoint *store)
+{
+    pthread_mutex_lock(&store->save.lock);
+    bool busy = store->save.phase != ADLI_SAVE_IDLE;
+    pthread_mutex_unlock(&store->save.lock);
+    return busy;
+}
+
+static void wait_until_idle(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    pthread_mutex_lock(&save->lock);
+    while (save->phase == ADLI_SAVE_REQUESTED || save->phase == ADLI_SAVE_WRITING)
+        pthread_cond_wait(&save->changed, &save->lock);
+    pthread_mutex_unlock(&save->lock);
+    adli_save_reap(store);
+}
+
+/* ---- the copy --------------------------------------------------------------------------------- */
+
+/* All of them, even when one fails: the collectives inside stay in step with the other replicas. */
+static adl_status sync_all(adl_checkpoint *store)
+{
+    adl_status first = ADL_OK;
+    char text[512] = "";
+    store->calling = true;
+    for (size_t i = 0; i < store->states_count; i++) {
+        adl_checkpoint_state *state = store->states[i];
+        adl_status status = state->functions.sync ? state->functions.sync(state->user) : ADL_OK;
+        if (status != ADL_OK && first == ADL_OK) {
+            first = status;
+            snprintf(text, sizeof text, "state \"%s\": sync: %.300s", state->name, adl_error());
+        }
+    }
+    store->calling = false;
+    return first == ADL_OK ? ADL_OK : adli_fail(first, "%s", text);
+}
+
+static adl_status make_room(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    size_t items = store->states_count + store->pending_count;
+    if (adli_grow(&save->items, &save->items_capacity, items, sizeof *save->items) != 0 ||
+        adli_grow(&save->copies, &save->copies_capacity, store->states_count,
+                  sizeof *save->copies) != 0)
+        return adli_fail_memory("the copies of the states");
+    while (save->copies_count < store->states_count)
+        adli_sink_init(&save->copies[save->copies_count++], store->options.max_state_bytes);
+    return ADL_OK;
+}
+
+static adl_status copy_state(adl_checkpoint *store, size_t index, adli_ckpt_item *item)
+{
+    const adl_checkpoint_state *state = store->states[index];
+    adl_sink *sink = &store->save.copies[index];
+    adli_sink_clear(sink);
+    store->calling = true;
+    adl_status status = state->functions.save(state->user, sink);
+    store->calling = false;
+    if (status == ADL_OK && sink->status != ADL_OK)
+        status = adli_fail(sink->status, "%zu bytes did not fit", sink->length);
+    if (status != ADL_OK)
+        return adli_wrap(status, "state \"%s\": save", state->name);
+    const unsigned char *data = sink->data ? sink->data : (const unsigned char *)"";
+    *item = (adli_ckpt_item){.data = data, .length = sink->length};
+    memcpy(item->name, state->name, sizeof item->name);
+    return ADL_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const adli_ckpt_item *)a)->name, ((const adli_ckpt_item *)b)->name);
+}
+
+/* Every registered state, and every pending value of a name that nobody has registered, by name. */
+static adl_status copy_all(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    uint64_t total = 0;
+    size_t count = 0;
+    adl_status status = make_room(store);
+    if (status != ADL_OK)
+        return status;
+    for (; count < store->states_count; count++) {
+        if ((status = copy_state(store, count, &save->items[count])) != ADL_OK)
+            return status;
+        total += save->items[count].length;
+    }
+    for (size_t i = 0; i < store->pending_count; i++) {
+        const adli_ckpt_value *value = store->pending[i];
+        if (adli_checkpoint_find(store, value->name))
+            continue;
+        adli_ckpt_item *item = &save->items[count++];
+        *item = (adli_ckpt_item){.data = value->data, .length = value->length};
+        memcpy(item->name, value->name, sizeof item->name);
+        total += value->length;
+    }
+    if (total > store->options.max_total_bytes || count > ADLI_CKPT_STATES_MAX)
+        return adli_fail(ADL_ENOMEM, "%zu states of %llu bytes: the limit is %llu bytes", count,
+                         (unsigned long long)total,
+                         (unsigned long long)store->options.max_total_bytes);
+    if (count)
+        qsort(save->items, count, sizeof *save->items, by_name);
+    save->plan = (adli_ckpt_plan){
+        .io = store->io,
+        .directory = store->directory,
+        .program = store->program,
+        .generation = store->generation,
+        .after_sequence = store->last_sequence,
+        .compress_level = store->options.compress_level,
+        .keep_last = store->options.keep_last,
+        .damaged = &store->damaged,
+        .items = save->items,
+        .count = count,
+    };
+    return ADL_OK;
+}
+
+static bool writes(const adl_checkpoint *store)
+{
+    return store->options.is_writer && store->directory;
+}
+
+/* What both ways of saving begin with: everybody syncs, the writer copies. A failure is counted. */
+static adl_status prepare(adl_checkpoint *store, const char *function)
+{
+    adl_status status = adli_checkpoint_guard(store, function);
+    if (status != ADL_OK)
+        return status;
+    status = sync_all(store);
+    if (!writes(store))
+        return status;
+    wait_until_idle(store);
+    if (status == ADL_OK)
+        status = copy_all(store);
+    if (status != ADL_OK) {
+        store->save.status = status;
+        store->save.outcome = (adli_ckpt_outcome){0};
+        snprintf(store->save.error, sizeof store->save.error, "%s", adl_error());
+        account(store);
+        return adli_fail(status, "%s", store->save.error);
+    }
+    return ADL_OK;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------- */
+
+static adl_status write_here(adl_checkpoint *store)
+{
+    perform(&store->save);
+    account(store);
+    store->unreported = ADL_OK;
+    if (store->save.status != ADL_OK)
+        return adli_fail(store->save.status, "%s", store->save.error);
+    return ADL_OK;
+}
+
+adl_status adl_checkpoint_save_all(adl_checkpoint *store)
+{
+    adl_status status = prepare(store, __func__);
+    return status == ADL_OK && writes(store) ? write_here(store) : status;
+}
+
+adl_status adl_checkpoint_save_async(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    adl_status status = prepare(store, __func__);
+    if (status != ADL_OK || !writes(store))
+        return status;
+    if (!start_thread(save))
+        return write_here(store); /* late is better than never */
+    pthread_mutex_lock(&save->lock);
+    save->phase = ADLI_SAVE_REQUESTED;
+    pthread_cond_broadcast(&save->changed);
+    pthread_mutex_unlock(&save->lock);
+    return ADL_OK;
+}
+
+adl_status adl_checkpoint_flush(adl_checkpoint *store)
+{
+    adl_status status = adli_checkpoint_guard(store, __func__);
+    if (status != ADL_OK)
+        return status;
+    wait_until_idle(store);
+    status = store->unreported;
+    store->unreported = ADL_OK;
+    return status == ADL_OK ? ADL_OK : adli_fail(status, "%s", store->unreported_error);
+}
+
+bool adl_checkpoint_due(adl_checkpoint *store, double now_s)
+{
+    adli_save_reap(store);
+    if (!writes(store) || store->options.interval_s <= 0 || !isfinite(now_s))
+        return false;
+    if (!store->due_started) {
+        store->due_started = true;
+        store->due_s = now_s;
+    }
+    if (now_s - store->due_s < store->options.interval_s || is_busy(store))
+        return false;
+    store->due_s = now_s;
+    return true;
+}
+
+void adl_checkpoint_get_info(adl_checkpoint *store, adl_checkpoint_info *info)
+{
+    adli_save_reap(store);
+    adl_checkpoint_info full = store->info;
+    full.pending = (int)store->pending_count;
+    full.busy = is_busy(store);
+    full.size = info->size < sizeof full ? info->size : sizeof full;
+    memcpy(info, &full, full.size);
+}

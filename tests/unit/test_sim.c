@@ -1,0 +1,277 @@
+/* The simulator on the synthetic traces: loading, bad files, determinism, and that the numbers of a
+ * run agree with each other. */
+#include "harness.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "sim/batch.h"
+#include "sim/report.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char traces_path[] = "examples/traces";
+static const char workload_path[] = "examples/traces/workload-small.csv";
+
+static adli_sim_options options_for(const char *policy)
+{
+    return (adli_sim_options){
+        .policy = policy, .nodes = 4, .gpus = 4, .interval_s = 60, .rescale_delay_s = 30};
+}
+
+static const char *const cheap[] = {"rank", "tiresias", "optimus", "fifo"};
+
+TEST(every_job_of_every_policy_finishes)
+{
+    adli_traces traces;
+    adli_workload workload;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    REQUIRE_OK(adli_workload_load(workload_path, &traces, &workload));
+    CHECK_INT(workload.count, 40);
+    CHECK_STR(workload.name, "workload-small");
+    for (size_t p = 0; p < ADLI_COUNT(cheap); p++) {
+        adli_sim_options options = options_for(cheap[p]);
+        adli_sim_result result;
+        _Atomic int done = 0;
+        options.timeline = true;
+        REQUIRE_OK(adli_simulate(&workload, &options, &done, &result));
+        CHECK_INT(done, 40);
+        double sum = 0, used = 0;
+        for (int j = 0; j < workload.count; j++) {
+            CHECK(result.jobs[j].jct_s > 0 && result.jobs[j].rho > 0);
+            sum += result.jobs[j].jct_s;
+        }
+        CHECK_NEAR(result.avg_jct_s, sum / 40, 1e-9);
+        CHECK(result.p50_s <= result.p99_s && result.gpu_util > 0 && result.gpu_util <= 1);
+        for (size_t i = 0; i < result.span_count; i++) {
+            CHECK(result.spans[i].end_s >= result.spans[i].start_s);
+            used += result.spans[i].count * (result.spans[i].end_s - result.spans[i].start_s);
+        }
+        CHECK_NEAR(used, result.gpu_util * 16 * result.makespan_s, 1e-9);
+        adli_sim_result_fini(&result);
+    }
+    adli_workload_fini(&workload);
+    adli_traces_fini(&traces);
+}
+
+TEST(the_same_seed_gives_the_same_log_on_any_number_of_threads)
+{
+    adli_traces traces;
+    adli_workload workloads[2];
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    for (int i = 0; i < 2; i++)
+        REQUIRE_OK(adli_workload_load(workload_path, &traces, &workloads[i]));
+    adli_batch batch[2];
+    for (int i = 0; i < 2; i++) {
+        batch[i] = (adli_batch){.policies = cheap,
+                                .policy_count = 4,
+                                .workloads = workloads,
+                                .workload_count = 2,
+                                .options = options_for(NULL),
+                                .threads = 1 + i};
+        batch[i].options.log = true;
+        REQUIRE_OK(adli_batch_run(&batch[i]));
+    }
+    for (int i = 0; i < 8; i++) {
+        CHECK(batch[0].results[i].log.length > 1000);
+        CHECK_STR(batch[0].results[i].log.data, batch[1].results[i].log.data);
+    }
+    for (int i = 0; i < 2; i++) {
+        adli_batch_fini(&batch[i]);
+        adli_workload_fini(&workloads[i]);
+    }
+    adli_traces_fini(&traces);
+}
+
+TEST(reports_are_readable)
+{
+    adli_traces traces;
+    adli_workload workload;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    REQUIRE_OK(adli_workload_load(workload_path, &traces, &workload));
+    adli_batch batch = {.policies = cheap,
+                        .policy_count = 2,
+                        .workloads = &workload,
+                        .workload_count = 1,
+                        .options = options_for(NULL),
+                        .threads = 2};
+    batch.options.timeline = true;
+    REQUIRE_OK(adli_batch_run(&batch));
+    adli_buf text;
+    adli_buf_init(&text, 1 << 24);
+    adli_report_json(&batch, &text);
+    json_t *root = NULL;
+    REQUIRE_OK(adli_json_parse(text.data, text.length, &root));
+    json_t *first = json_array_get(json_object_get(root, "policies"), 0);
+    json_t *run = json_array_get(json_object_get(first, "workloads"), 0);
+    double average, mean;
+    CHECK_OK(adli_json_double(first, "mean_avg_jct", &mean));
+    CHECK_OK(adli_json_double(run, "avg_jct", &average));
+    CHECK_NEAR(average, mean, 1e-12);
+    CHECK_INT(json_object_size(json_object_get(run, "jcts")), 40);
+    json_decref(root);
+    adli_buf_clear(&text);
+    adli_report_table(&batch, &text);
+    CHECK(strstr(text.data, "relative to rank"));
+    adli_buf_clear(&text);
+    CHECK_OK(adli_report_svg(&batch, &text));
+    CHECK(strstr(text.data, "</svg>"));
+    adli_buf_fini(&text);
+    adli_batch_fini(&batch);
+    adli_workload_fini(&workload);
+    adli_traces_fini(&traces);
+}
+
+TEST(workloads_are_checked)
+{
+    const struct {
+        const char *rows, *message;
+    } cases[] = {
+        {"", "no jobs below the header"},
+        {"a,1,unknown-app,1,128\n", "w.csv:2: field \"application\": no traces of application "
+                                    "\"unknown-app\""},
+        {"a,-5,language,1,128\n", "field \"time\": -5 is less than 0"},
+        {"a,1,language,0,128\n", "field \"num_replicas\""},
+        {"a,1,language,1,x\n", "field \"batch_size\": \"x\" is not a number"},
+        {"a,1,language,1,4\n", "less than the smallest validated, 32"},
+        {"a,1,language,1,100000\n", "more than the largest validated, 1024"},
+        {",1,language,1,128\n", "field \"name\""},
+        {"a,1,language,1,128\na,2,language,1,128\n", "two jobs are called \"a\""},
+    };
+    adli_traces traces;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        char text[512];
+        adli_workload workload;
+        snprintf(text, sizeof text, "name,time,application,num_replicas,batch_size\n%s",
+                 cases[i].rows);
+        CHECK_FAILS(adli_workload_parse("w.csv", text, strlen(text), &traces, &workload),
+                    ADL_EINVAL, cases[i].message);
+    }
+    adli_traces_fini(&traces);
+}
+
+static void write_text(const char *directory, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    CHECK_OK(adli_file_write(path, text, strlen(text)));
+}
+
+/* A folder with one good application, then each file made wrong in turn. */
+TEST(traces_are_checked)
+{
+    static const char placements[] =
+        "placement,local_bsz,step_time,sync_time\n1,8,1,0.1\n1,16,2,0.1"
+        "\n2,8,1.2,0.3\n12,8,1.4,0.5\n44,16,2.5,0.5\n";
+    static const char scalability[] =
+        "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,8,8,1.5,0.5\n8,8,16,3,0.5\n";
+    static const char validation[] =
+        "progress,iteration,grad_sqr,grad_var\n100,100,1,2\n200,200,1,3\n";
+    const struct {
+        const char *file, *text, *message;
+    } cases[] = {
+        {"placements.csv", "placement,local_bsz,step_time\n", "field \"sync_time\": the column"},
+        {"placements.csv", "placement,local_bsz,step_time,sync_time\n", "no rows"},
+        {"placements.csv", "placement,local_bsz,step_time,sync_time\n1x,8,1,0\n", "no placement"},
+        {"placements.csv", "placement,local_bsz,step_time,sync_time\n10,8,1,0\n", "digits 1 to 9"},
+        {"placements.csv", "placement,local_bsz,step_time,sync_time\n1,8,-1,0\n",
+         "placements.csv:2: field \"step_time\": -1 is less"},
+        {"placements.csv", "placement,local_bsz,step_time,sync_time\n1,8,1,2\n",
+         "field \"sync_time\": 2 is not less than the step time"},
+        {"placements.csv", "placement,local_bsz,step_time,sync_time\n1,8,1,0\n1,8,1,0\n",
+         "appears twice"},
+        {"scalability.csv", NULL, "scalability.csv: No such file"},
+        {"scalability.csv", "", "scalability.csv:1: empty"},
+        {"scalability.csv", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,2,8,1,0\n",
+         "field \"num_replicas\": 2 is less than 4"},
+        {"validation-64.csv", NULL, "no validation-<batch size>.csv"},
+        {"validation-64.csv", "progress,iteration,grad_sqr,grad_var\n100,1,1,word\n",
+         "validation-64.csv:2: field \"grad_var\""},
+        {"validation-64.csv", "progress,iteration,grad_sqr,grad_var\n100,1,1,1\n50,2,1,1\n",
+         "field \"progress\": 50 is not more"},
+    };
+    char root[] = "/tmp/adl-traces-XXXXXX", app[64];
+    REQUIRE(mkdtemp(root));
+    snprintf(app, sizeof app, "%s/demo", root);
+    REQUIRE(mkdir(app, 0700) == 0);
+    adli_traces traces;
+    CHECK_FAILS(adli_traces_load("/nonexistent", &traces), ADL_ENOENT, "/nonexistent");
+    CHECK_FAILS(adli_traces_load(root, &traces), ADL_ENOENT, "no folder in it has");
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        write_text(app, "placements.csv", placements);
+        write_text(app, "scalability.csv", scalability);
+        write_text(app, "validation-64.csv", validation);
+        REQUIRE_OK(adli_traces_load(root, &traces));
+        CHECK_INT(traces.apps[0].epochs, 2);
+        adli_traces_fini(&traces);
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", app, cases[i].file);
+        if (cases[i].text)
+            write_text(app, cases[i].file, cases[i].text);
+        else
+            unlink(path);
+        adl_status status = adli_traces_load(root, &traces);
+        CHECK(status == ADL_EINVAL || status == ADL_ENOENT);
+        if (!strstr(adl_error(), cases[i].message))
+            ADLT_FAIL("\"%s\" lacks \"%s\"", adl_error(), cases[i].message);
+    }
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    CHECK_INT(system(command), 0);
+}
+
+TEST(a_job_that_can_never_run_ends_the_simulation)
+{
+    static const char text[] =
+        "name,time,application,num_replicas,batch_size\nbig,1,language,99,128\n";
+    adli_traces traces;
+    adli_workload workload;
+    adli_sim_result result;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    REQUIRE_OK(adli_workload_parse("w", text, sizeof text - 1, &traces, &workload));
+    adli_sim_options options = options_for("tiresias");
+    options.nodes = 1;
+    options.gpus = 1;
+    adl_status status = adli_simulate(&workload, &options, NULL, &result);
+    if (status == ADL_OK) /* the policy cut it down to what there is */
+        adli_sim_result_fini(&result);
+    else
+        CHECK_FAILS(status, ADL_ESTATE, "never starts job \"big\"");
+    adli_workload_fini(&workload);
+    adli_traces_fini(&traces);
+}
+
+/* Every allocation of a whole simulation fails once: an error, no crash, no leak. */
+TEST(running_out_of_memory_is_reported)
+{
+    static const char text[] = "name,time,application,num_replicas,batch_size\n"
+                               "a,1,vision-small,2,512\nb,70,vision-small,2,512\n";
+    adli_traces traces;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    int tried = 0;
+    for (int nth = 1;; nth += 1 + nth / 20, tried++) {
+        adli_workload workload;
+        adli_sim_result result;
+        adli_sim_options options = options_for("rank");
+        int64_t before = adli_mem_count();
+        adli_mem_fail_at(nth);
+        adl_status status = adli_workload_parse("w", text, sizeof text - 1, &traces, &workload);
+        bool loaded = status == ADL_OK;
+        if (loaded)
+            status = adli_simulate(&workload, &options, NULL, &result);
+        adli_mem_fail_at(0);
+        bool reached = adli_mem_count() - before >= nth;
+        CHECK_INT(status, reached ? ADL_ENOMEM : ADL_OK);
+        if (status == ADL_OK)
+            adli_sim_result_fini(&result);
+        if (loaded)
+            adli_workload_fini(&workload);
+        if (!reached)
+            break;
+    }
+    printf("info - %d allocations made to fail\n", tried);
+    CHECK(tried > 50);
+    adli_traces_fini(&traces);
+}

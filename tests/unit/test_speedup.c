@@ -1,0 +1,161 @@
+/* The memo says what optimize says, corrects by what was measured, and never more. */
+#include "harness.h"
+
+#include "adaptdl/speedup.h"
+#include "base/mem.h"
+
+static const adl_goodput model = {
+    .perf = {0.1, 0.01, 0.2, 0.03, 0.05, 0.02, 2}, .grad = {0.01, 0.5}, .init_batch_size = 128};
+static const adl_batch_limits limits = {.max_batch_size = 4096, .max_local_bsz = 256};
+
+TEST(speedup_is_the_ratio_of_the_best_goodputs)
+{
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, &limits, NULL, 0, 64, &speedup));
+    CHECK(adl_speedup_known(speedup));
+    adl_batch_choice base;
+    REQUIRE_OK(adl_goodput_optimize(&model, &limits, 1, 1, &base));
+    for (int round = 0; round < 2; round++) { /* the second is answered from the memo */
+        for (int replicas = 1; replicas <= 64; replicas++) {
+            for (int nodes = 1; nodes <= replicas && nodes <= 5; nodes++) {
+                adl_batch_choice best, got = adl_speedup_choice(speedup, nodes, replicas);
+                REQUIRE_OK(adl_goodput_optimize(&model, &limits, nodes, replicas, &best));
+                CHECK(got.goodput == best.goodput && got.local_bsz == best.local_bsz &&
+                      got.accum_steps == best.accum_steps);
+                CHECK_NEAR(adl_speedup_get(speedup, nodes, replicas), best.goodput / base.goodput,
+                           1e-14);
+                CHECK_NEAR(adl_speedup_rate(speedup, nodes, replicas), best.goodput / 128, 1e-14);
+            }
+        }
+    }
+    CHECK_NEAR(adl_speedup_get(speedup, 1, 1), 1, 1e-15);
+    adl_speedup_free(speedup);
+}
+
+TEST(impossible_placements_are_worth_nothing)
+{
+    adl_speedup *speedup;
+    for (int known = 0; known < 2; known++) {
+        REQUIRE_OK(adl_speedup_new(known ? &model : NULL, &limits, NULL, 0, 16, &speedup));
+        const int placements[][2] = {{0, 0},  {1, 0},  {0, 1},  {2, 1},
+                                     {1, 17}, {-1, 4}, {1, -1}, {5, 4}};
+        for (size_t i = 0; i < ADLI_COUNT(placements); i++) {
+            int nodes = placements[i][0], replicas = placements[i][1];
+            CHECK(adl_speedup_get(speedup, nodes, replicas) == 0);
+            CHECK(adl_speedup_rate(speedup, nodes, replicas) == 0);
+            CHECK(adl_speedup_choice(speedup, nodes, replicas).goodput == 0);
+        }
+        CHECK(adl_speedup_get(speedup, 1, 16) > 0);
+        adl_speedup_free(speedup);
+    }
+}
+
+TEST(without_a_model_speedup_is_linear)
+{
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(NULL, NULL, NULL, 0, 8, &speedup));
+    CHECK(!adl_speedup_known(speedup));
+    for (int replicas = 1; replicas <= 8; replicas++) {
+        CHECK(adl_speedup_get(speedup, 1, replicas) == replicas);
+        CHECK(adl_speedup_rate(speedup, 1, replicas) == replicas);
+        CHECK_INT(adl_speedup_choice(speedup, 1, replicas).local_bsz, 0);
+    }
+    adl_speedup_free(speedup);
+    adl_speedup_free(NULL);
+}
+
+/* A measurement that is `factor` times what the model says. */
+static adl_profile_point measured(int nodes, int replicas, double bsz, double factor)
+{
+    return (adl_profile_point){nodes, replicas, bsz, 0.1,
+                               factor * adl_optim_time(&model.perf, nodes, replicas, bsz)};
+}
+
+static double correction(adl_speedup *speedup, int nodes, int replicas)
+{
+    return adl_speedup_rate(speedup, nodes, replicas) * model.init_batch_size /
+           adl_speedup_choice(speedup, nodes, replicas).goodput;
+}
+
+TEST(measured_times_correct_the_rate)
+{
+    const adl_profile_point profile[] = {
+        measured(1, 8, 64, 4),  measured(1, 2, 64, 2),   measured(1, 2, 128, 0.5),
+        measured(2, 16, 64, 3), measured(4, 16, 64, 12), {1, 4, 64, 0.1, NAN},
+        {1, 4, 64, 0.1, -1},    {9, 4, 64, 0.1, 100},    {1, 4, NAN, 0.1, 100},
+    };
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, &limits, profile, ADLI_COUNT(profile), 64, &speedup));
+    CHECK_NEAR(correction(speedup, 1, 8), 1.0 / 4, 1e-12);
+    CHECK_NEAR(correction(speedup, 1, 2), 1, 1e-12);       /* mean of log 2 and log 1/2 */
+    CHECK_NEAR(correction(speedup, 1, 4), 1.0 / 2, 1e-12); /* half way in log R */
+    CHECK_NEAR(correction(speedup, 1, 1), 1, 1e-12);       /* constant outside */
+    CHECK_NEAR(correction(speedup, 1, 64), 1.0 / 4, 1e-12);
+    CHECK_NEAR(correction(speedup, 2, 16), 1.0 / 6, 1e-12); /* multi-node apart */
+    CHECK_NEAR(correction(speedup, 3, 3), 1.0 / 6, 1e-12);
+    CHECK_NEAR(adl_speedup_get(speedup, 1, 1), 1, 1e-15); /* the speedup is the model's */
+    adl_speedup_free(speedup);
+}
+
+TEST(wild_measurements_leave_the_rate_finite)
+{
+    const adl_profile_point profile[] = {{1, 2, 64, 1, 1e-300}, {2, 2, 64, 1, 1e300}};
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, &limits, profile, 2, 4, &speedup));
+    CHECK(isfinite(adl_speedup_rate(speedup, 1, 2)));
+    CHECK(adl_speedup_rate(speedup, 2, 2) > 0);
+    adl_speedup_free(speedup);
+}
+
+TEST(a_batch_too_large_for_one_replica_counts_from_the_fewest)
+{
+    adl_speedup *speedup;
+    adl_batch_limits small = {.max_batch_size = 4096, .max_local_bsz = 40};
+    REQUIRE_OK(adl_speedup_new(&model, &small, NULL, 0, 64, &speedup));
+    CHECK(adl_speedup_get(speedup, 1, 3) == 0); /* 3 * 40 < 128 */
+    CHECK(adl_speedup_choice(speedup, 1, 3).local_bsz == 0);
+    CHECK_NEAR(adl_speedup_get(speedup, 1, 4), 4, 1e-12);
+    CHECK(adl_speedup_get(speedup, 2, 8) > 4);
+    adl_speedup_free(speedup);
+    CHECK_FAILS(adl_speedup_new(&model, &small, NULL, 0, 3, &speedup), ADL_EINVAL, "cannot hold");
+    CHECK(speedup == NULL);
+}
+
+TEST(no_limits_are_open_limits)
+{
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, NULL, NULL, 0, 4, &speedup));
+    CHECK_INT(adl_speedup_choice(speedup, 1, 2).local_bsz, 64);
+    adl_speedup_free(speedup);
+}
+
+TEST(bad_models_are_refused)
+{
+    adl_speedup *speedup = (adl_speedup *)1;
+    adl_goodput bad = model;
+    bad.perf.gamma = NAN;
+    CHECK_FAILS(adl_speedup_new(&bad, &limits, NULL, 0, 8, &speedup), ADL_EINVAL, "gamma");
+    CHECK(speedup == NULL);
+    adl_batch_limits narrow = {.max_batch_size = 64};
+    CHECK_FAILS(adl_speedup_new(&model, &narrow, NULL, 0, 8, &speedup), ADL_EINVAL,
+                "max_batch_size");
+    CHECK_FAILS(adl_speedup_new(&model, &limits, NULL, 0, 0, &speedup), ADL_EINVAL, "max_replicas");
+}
+
+TEST(every_allocation_may_fail)
+{
+    const adl_profile_point profile[] = {measured(1, 2, 64, 2), measured(2, 4, 64, 3)};
+    adl_speedup *speedup;
+    int64_t before = adli_mem_count();
+    REQUIRE_OK(adl_speedup_new(&model, &limits, profile, 2, 8, &speedup));
+    int64_t needed = adli_mem_count() - before;
+    adl_speedup_free(speedup);
+    CHECK(needed >= 3);
+    for (int64_t nth = 1; nth <= needed; nth++) {
+        adli_mem_fail_at(nth);
+        CHECK_FAILS(adl_speedup_new(&model, &limits, profile, 2, 8, &speedup), ADL_ENOMEM,
+                    "out of memory");
+        adli_mem_fail_at(0);
+        CHECK(speedup == NULL);
+    }
+}
