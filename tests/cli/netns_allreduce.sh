@@ -41,6 +41,7 @@ build 2>"$tmp/why" || skip "cannot build the network: $(head -n 1 "$tmp/why")"
 start() {
     pids=()
     for i in 0 1 2; do
+        : >"$tmp/$i"
         ip netns exec "$tag-$i" timeout -s KILL 120 "$helper" "$i" 3 10.99.0.1 "$1" "$2" >"$tmp/$i" 2>&1 &
         pids+=($!)
     done

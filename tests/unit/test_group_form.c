@@ -150,7 +150,7 @@ TEST(wrong_group_rank_and_generation_are_refused)
         adl_group_options options = leaf_options(&root, cases[i].rank, "key");
         options.replicas = cases[i].replicas;
         options.generation = cases[i].generation;
-        options.connect_timeout_ms = cases[i].status == ADL_ETIMEOUT ? 200 : 30000;
+        options.connect_timeout_ms = cases[i].status == ADL_ETIMEOUT ? 500 : 30000;
         adl_group *group;
         CHECK_FAILS(adl_group_new(&options, &group), cases[i].status, cases[i].text);
     }
