@@ -41,9 +41,11 @@ enum {
     LINE_FLOATS = LINE / 4,
     CHUNK_FLOATS = 128 << 10, /* C, unless the limit on the segment makes it smaller */
     DIRECT = 8 << 10,
-    TILE = 2048, /* floats that are summed at a time, within the first-level cache */
-    SPINS = 2000,
-    SLEEP_MS = 10, /* between looks at the group's health */
+    TILE = 2048,     /* floats that are summed at a time, within the first-level cache */
+    SPINS_MAX = 500, /* looks at a counter before sleeping: about 10 microseconds */
+    SPINS_MIN = 8,
+    SPINS_PROBE = 128, /* every so many waits the most is tried again */
+    SLEEP_MS = 10,     /* between looks at the group's health */
 };
 static const size_t default_bytes = (size_t)16 << 20;
 /* The number of the first chunk: wrapping around is not a rare event that nobody has seen. */
@@ -79,7 +81,9 @@ typedef struct local {
     float *inboxes;    /* [R][PLACES][C] */
     float *outboxes;   /* [R][PLACES][slice] */
     uint32_t next;     /* number of the next chunk; wraps around */
-    int spins;
+    bool may_spin;     /* every replica can have a core of its own */
+    int spins;         /* what has paid lately */
+    uint32_t waits;
     float *tile; /* [TILE] */
 } local;
 
@@ -176,6 +180,24 @@ static void sleep_on(counter *word, uint32_t wanted)
     atomic_fetch_sub(&word->waiters, 1);
 }
 
+/* Looks at the counter for a while; true when it got there. On a busy machine the other replica may be
+ * waiting for the very core that we spin on, so how long is learnt: as long as it helps. */
+static bool spin(local *self, counter *word, uint32_t wanted)
+{
+    if (!self->may_spin)
+        return false;
+    int limit = ++self->waits % SPINS_PROBE == 0 ? SPINS_MAX : self->spins;
+    for (int i = 0; i < limit; i++) {
+        relax();
+        if (reached(word, wanted)) {
+            self->spins = 2 * i + SPINS_MIN < SPINS_MAX ? 2 * i + SPINS_MIN : SPINS_MAX;
+            return true;
+        }
+    }
+    self->spins = self->spins / 2 > SPINS_MIN ? self->spins / 2 : SPINS_MIN;
+    return false;
+}
+
 /* A replica that finished a bucket has seen all counters of that bucket: when it then leaves, nobody
  * waits any more for what it was part of. So whoever still waits and sees one leave will wait for
  * ever. */
@@ -194,11 +216,8 @@ static adl_status check_others(local *self)
 
 static adl_status wait_for(local *self, counter *word, uint32_t wanted)
 {
-    for (int i = 0; i < self->spins; i++) {
-        if (reached(word, wanted))
-            return ADL_OK;
-        relax();
-    }
+    if (reached(word, wanted) || spin(self, word, wanted))
+        return ADL_OK;
     while (!reached(word, wanted)) {
         /* What was published before the end still counts, hence the order of the checks. */
         adl_status status = check_others(self);
@@ -468,12 +487,10 @@ static void free_local(adli_transport *transport)
     free(self);
 }
 
-/* Spinning pays only while every replica has a core of its own. */
-static int choose_spins(int replicas)
+static bool enough_cores(int replicas)
 {
     cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return replicas <= cores ? SPINS : 0;
+    return sched_getaffinity(0, sizeof set, &set) == 0 && replicas <= CPU_COUNT(&set);
 }
 
 static adl_status new_local(adl_reducer *reducer, local **out)
@@ -486,7 +503,8 @@ static adl_status new_local(adl_reducer *reducer, local **out)
     self->reducer = reducer;
     self->shm.fd = -1;
     self->next = first_number;
-    self->spins = choose_spins(reducer->replicas);
+    self->may_spin = enough_cores(reducer->replicas);
+    self->spins = SPINS_MAX;
     self->tile = adli_calloc(TILE, sizeof *self->tile);
     return self->tile ? choose_chunk(reducer, &self->chunk) : adli_fail_memory("a reducer");
 }

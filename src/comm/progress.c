@@ -116,7 +116,7 @@ void adli_peer_send(adl_group *group, int rank, adli_frame_type type, const adli
         return;
     adl_status status = adli_conn_send(conn, type, parts, count);
     /* What a lost peer said before its end may be a goodbye: the next read tells. */
-    if (status != ADL_OK && !conn->broken)
+    if (status == ADL_ENOMEM || (status != ADL_OK && !conn->broken))
         fail_here(group, status);
 }
 
