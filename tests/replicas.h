@@ -16,6 +16,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_THREAD__
+/* Children are forked when all threads were joined, which the sanitizer may not have noticed yet. */
+const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
+#endif
+
 enum { ADLT_PEER_TIMEOUT_MS = 5000, ADLT_REPLICAS_MAX = 8, ADLT_LIMIT_S = 120 };
 
 typedef struct adlt_replica {

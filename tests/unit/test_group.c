@@ -140,7 +140,7 @@ TEST(a_killed_replica_is_named_by_all_others)
 TEST(a_silent_replica_is_named_by_all_others)
 {
     stop_instead = true;
-    adlt_peer_timeout_ms = 500;
+    adlt_peer_timeout_ms = 2500;
     for (victim = 0; victim < 3; victim++)
         CHECK(adlt_run_processes(3, die, NULL, 0));
     adlt_peer_timeout_ms = ADLT_PEER_TIMEOUT_MS;
@@ -418,7 +418,7 @@ static void slow_callback(adlt_replica *r)
 
 TEST(a_slow_callback_does_not_stop_the_heartbeats)
 {
-    adlt_peer_timeout_ms = 400;
+    adlt_peer_timeout_ms = 2500;
     CHECK(adlt_run_threads(2, slow_callback, NULL, 0));
     adlt_peer_timeout_ms = ADLT_PEER_TIMEOUT_MS;
 }
@@ -556,7 +556,7 @@ static void idle(adlt_replica *r)
 
 TEST(heartbeats_keep_an_idle_group_alive)
 {
-    adlt_peer_timeout_ms = 300;
+    adlt_peer_timeout_ms = 2500;
     CHECK(adlt_run_threads(3, idle, secret, sizeof secret));
     adlt_peer_timeout_ms = ADLT_PEER_TIMEOUT_MS;
 }
