@@ -42,7 +42,7 @@ clang: setup
 demo: build
 	@tools/demo $(BUILD)
 
-test: build asan-build clang
+test: build asan-build tsan-build clang
 	@tools/test
 
 asan: asan-build

@@ -17,6 +17,9 @@ extern "C" {
 #endif
 
 enum { ADL_MAX_RESOURCES = 8 };
+/* The most of one resource that a node can have or a replica can ask for: a PiB, were it memory.
+ * Sums over a cluster then fit in 64 bits. */
+#define ADL_MAX_AMOUNT ((int64_t)1 << 50)
 
 /* Amounts by resource, in the order of adl_snapshot.resource_names. */
 typedef struct adl_resources {

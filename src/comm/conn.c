@@ -2,17 +2,20 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
     READ_BYTES = 64 << 10, /* asked of the socket at a time */
     READ_ROUNDS = 16,      /* then the other connections have their turn */
     KEEP_BYTES = 1 << 20,  /* larger buffers are given back when they are empty */
+    PARTS_MAX = 2,         /* of a frame's payload */
 };
 
 adl_status adli_conn_new(int fd, uint64_t generation, size_t max_payload, adli_conn **out)
@@ -84,35 +87,78 @@ static void give_back(uint8_t **data, size_t *start, size_t *end, size_t *capaci
     *start = *end = *capacity = 0;
 }
 
+/* Sends header, parts and MAC straight from where they are; *sent is how many bytes the socket took. */
+static adl_status send_now(adli_conn *conn, const adli_part *parts, size_t count, size_t *sent)
+{
+    struct iovec vector[PARTS_MAX + 2];
+    for (size_t i = 0; i < count; i++)
+        vector[i] = (struct iovec){(void *)(uintptr_t)parts[i].data, parts[i].length};
+    struct msghdr message = {.msg_iov = vector, .msg_iovlen = count};
+    *sent = 0;
+    ssize_t took;
+    do {
+        took = sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+    } while (took < 0 && errno == EINTR);
+    if (took < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK ? ADL_OK : fail_socket(conn);
+    conn->last_tx_ms = adli_now_ms();
+    *sent = (size_t)took;
+    return ADL_OK;
+}
+
+/* Queues the parts but for the first `skip` bytes. */
+static adl_status queue(adli_conn *conn, const adli_part *parts, size_t count, size_t total,
+                        size_t skip)
+{
+    adl_status status =
+        make_room(&conn->out, &conn->out_start, &conn->out_end, &conn->out_capacity, total - skip);
+    for (size_t i = 0; status == ADL_OK && i < count; i++) {
+        size_t gone = skip < parts[i].length ? skip : parts[i].length;
+        size_t left = parts[i].length - gone;
+        skip -= gone;
+        if (left)
+            memcpy(conn->out + conn->out_end, (const uint8_t *)parts[i].data + gone, left);
+        conn->out_end += left;
+    }
+    return status;
+}
+
 adl_status adli_conn_send(adli_conn *conn, adli_frame_type type, const adli_part *parts,
                           size_t count)
 {
-    size_t length = 0, mac_length = conn->tx ? ADLI_MAC_BYTES : 0;
-    for (size_t i = 0; i < count; i++)
+    uint8_t header[ADLI_FRAME_HEADER], mac[ADLI_MAC_BYTES];
+    adli_part all[PARTS_MAX + 2] = {{header, sizeof header}};
+    size_t length = 0, total, skip = 0;
+    assert(count <= PARTS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        all[i + 1] = parts[i];
         length += parts[i].length;
+    }
     if (length > conn->max_payload)
         return adli_fail(ADL_EINVAL, "a frame of %zu bytes, the limit is %zu", length,
                          conn->max_payload);
-    adl_status status = make_room(&conn->out, &conn->out_start, &conn->out_end, &conn->out_capacity,
-                                  ADLI_FRAME_HEADER + length + mac_length);
+    adli_frame_header(header, type, conn->generation, conn->sent, length, conn->tx != NULL);
+    total = sizeof header + length;
+    adl_status status = ADL_OK;
+    count++;
+    if (conn->tx) {
+        status = adli_mac_of(conn->tx, all, count, mac);
+        all[count++] = (adli_part){mac, sizeof mac};
+        total += sizeof mac;
+    }
+    if (status == ADL_OK && !adli_conn_unsent(conn))
+        status = send_now(conn, all, count, &skip);
     if (status != ADL_OK)
         return status;
-    uint8_t *frame = conn->out + conn->out_end, *at = frame + ADLI_FRAME_HEADER;
-    adli_frame_header(frame, type, conn->generation, conn->sent, length, conn->tx != NULL);
-    for (size_t i = 0; i < count; i++) {
-        if (parts[i].length)
-            memcpy(at, parts[i].data, parts[i].length);
-        at += parts[i].length;
-    }
-    if (conn->tx) {
-        adli_part whole = {frame, ADLI_FRAME_HEADER + length};
-        status = adli_mac_of(conn->tx, &whole, 1, at);
-        if (status != ADL_OK)
-            return status;
-    }
     conn->sent++;
-    conn->out_end += ADLI_FRAME_HEADER + length + mac_length;
-    return adli_conn_flush(conn);
+    if (skip == total)
+        return ADL_OK;
+    status = queue(conn, all, count, total, skip);
+    if (status != ADL_OK && skip > 0) { /* half a frame is out: nothing sensible can follow */
+        conn->broken = true;
+        shutdown(conn->fd, SHUT_RDWR);
+    }
+    return status;
 }
 
 adl_status adli_conn_flush(adli_conn *conn)

@@ -33,7 +33,8 @@ void adli_conn_free(adli_conn *conn);
 ADL_MUST adl_status adli_conn_protect(adli_conn *conn, const uint8_t tx[ADLI_KEY_BYTES],
                                       const uint8_t rx[ADLI_KEY_BYTES]);
 
-/* Queues a frame whose payload is the concatenated parts and sends what the socket takes now. */
+/* Queues a frame whose payload is the concatenated parts (at most 2) and sends what the socket takes
+ * now. */
 ADL_MUST adl_status adli_conn_send(adli_conn *conn, adli_frame_type type, const adli_part *parts,
                                    size_t count);
 /* Sends what the socket takes now. ADL_ENET when the connection is gone. */

@@ -160,24 +160,39 @@ static adl_status take_extra(adli_ring *ring, const adli_frame *frame)
     return send_frame(ring, ADLI_EXTRA, &part, 1);
 }
 
+/* The payload as floats: in place where it is aligned, as it nearly always is. */
+static const float *as_floats(adli_ring *ring, const uint8_t *payload, size_t n)
+{
+    if ((uintptr_t)payload % sizeof(float) == 0)
+        return (const float *)(const void *)payload;
+    memcpy(ring->wide, payload, n * sizeof(float));
+    return ring->wide;
+}
+
+static const uint16_t *as_halves(adli_ring *ring, const uint8_t *payload, size_t n)
+{
+    if ((uintptr_t)payload % sizeof(uint16_t) == 0)
+        return (const uint16_t *)(const void *)payload;
+    memcpy(ring->half, payload, n * sizeof(uint16_t));
+    return ring->half;
+}
+
 /* Elements of the slice that is being received, into the bucket. */
 static void place(adli_ring *ring, float *data, const uint8_t *payload, size_t n)
 {
     const adl_reducer *reducer = ring->reducer;
-    bool bf16 = reducer->options.wire == ADL_WIRE_BF16,
-         sum = ring->recv_step < reducer->replicas - 1;
-    if (!sum && !bf16) {
-        memcpy(data, payload, n * sizeof *data);
-    } else if (!sum) {
-        memcpy(ring->half, payload, n * sizeof *ring->half); /* the payload may be unaligned */
-        reducer->kernels->from_bf16(data, ring->half, n);
-    } else if (bf16) {
-        memcpy(ring->half, payload, n * sizeof *ring->half);
-        reducer->kernels->add_bf16(data, ring->half, n);
-    } else {
-        memcpy(ring->wide, payload, n * sizeof *ring->wide);
-        reducer->kernels->add(data, ring->wide, n);
+    bool bf16 = reducer->options.wire == ADL_WIRE_BF16;
+    if (ring->recv_step >= reducer->replicas - 1) { /* finished sums */
+        if (bf16)
+            reducer->kernels->from_bf16(data, as_halves(ring, payload, n), n);
+        else
+            memcpy(data, payload, n * sizeof *data);
+        return;
     }
+    if (bf16)
+        reducer->kernels->add_bf16(data, as_halves(ring, payload, n), n);
+    else
+        reducer->kernels->add(data, as_floats(ring, payload, n), n);
     if (ring->recv_step != reducer->replicas - 2)
         return;
     adli_reducer_average(reducer, data, n); /* the sum is complete */
@@ -327,14 +342,17 @@ static void sum_extras(adli_ring *ring)
     }
 }
 
-/* Tells the next one why, and is gone. Keeps adl_error(). */
-static void fail_ring(adli_ring *ring, adl_status status)
+/* Tells the next one why (ADL_OK and ADL_ESTATE: because the reducer is freed), and is gone. Keeps
+ * adl_error(). */
+static void hang_up(adli_ring *ring, adl_status status)
 {
+    if (!ring->next || !ring->prev)
+        return;
     adli_failure failure = {.code = status, .rank = ring->reducer->rank};
     adli_text_clean(failure.text, sizeof failure.text, adl_error(), strlen(adl_error()));
     uint8_t encoded[ADLI_FAILURE_MAX];
     adli_part part = {encoded, adli_failure_encode(&failure, encoded)};
-    adli_frame_type type = status == ADL_ESTATE ? ADLI_GOODBYE : ADLI_FAILED;
+    adli_frame_type type = status == ADL_OK || status == ADL_ESTATE ? ADLI_GOODBYE : ADLI_FAILED;
     if (adli_conn_send(ring->next, type, &part, type == ADLI_FAILED) == ADL_OK)
         adli_conn_drain(ring->next, FAREWELL_MS);
     adli_conn_free(ring->next);
@@ -359,7 +377,7 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
     if (status == ADL_OK)
         sum_extras(ring);
     else
-        fail_ring(ring, status);
+        hang_up(ring, status);
     return status;
 }
 
@@ -368,9 +386,8 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
 static void free_ring(adli_transport *transport)
 {
     adli_ring *ring = (adli_ring *)(void *)transport;
-    if (ring->next && ring->prev && adli_conn_send(ring->next, ADLI_GOODBYE, NULL, 0) == ADL_OK)
-        adli_conn_drain(ring->next, FAREWELL_MS);
-    adli_conn_free(ring->next);
+    hang_up(ring, adl_group_check(ring->reducer->group));
+    adli_conn_free(ring->next); /* one of them, when forming failed half-way */
     adli_conn_free(ring->prev);
     free(ring->extra);
     free(ring->half);

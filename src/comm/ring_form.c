@@ -67,6 +67,8 @@ static adl_status connect_both(adli_ring *ring, adli_acceptor *acceptor, adli_di
     bool welcomed = false;
     for (;;) {
         adl_status status = adli_acceptor_step(acceptor);
+        if (status == ADL_OK && welcomed && acceptor->missing > 0)
+            status = adli_fail(ADL_EPEER, "the ring broke as it formed: %s", acceptor->last);
         if (status == ADL_OK && acceptor->missing == 0 && !welcomed) {
             status = adli_acceptor_welcome(acceptor);
             welcomed = true;
@@ -83,7 +85,7 @@ static adl_status connect_both(adli_ring *ring, adli_acceptor *acceptor, adli_di
                             : adli_acceptor_timeout(acceptor, FORM_LIMIT_MS);
         int64_t wake = now + NAP_MS;
         entries[0] = adli_dialer_poll(dialer, &wake);
-        size_t count = 1 + (welcomed ? 0 : adli_acceptor_poll(acceptor, entries + 1));
+        size_t count = 1 + adli_acceptor_poll(acceptor, entries + 1);
         poll(entries, count, adli_until_ms(wake, now, NAP_MS));
     }
 }

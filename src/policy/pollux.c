@@ -12,7 +12,7 @@ static const adli_policy_param params[] = {
     {"form", 0, 0, 1, "0: the paper's (harmonic mean); 1: the seeds' (sum, auto-scaling)"},
     {"population", 100, 2, 10000, "solutions kept"},
     {"generations", 100, 0, 100000, "rounds of the search"},
-    {"local", 0.05, 0, 1, "share of the children made by local improvement"},
+    {"local", 0.1, 0, 1, "share of the children made by local improvement"},
     {"restart_cost_s", 30, 0, 86400, "paper's form: seconds a restart costs jobs that do not say"},
     {"change_penalty", 0.1, 0, 1, "seeds' form: share of the speedup that a moved job loses"},
     {"low_utility", 0.35, 0, 1, "seeds' form: below this utility the cluster shrinks"},
@@ -47,11 +47,11 @@ static double share_within(const adl_snapshot *snapshot, const adl_job *job, con
 
 /* Utility of the first `size` nodes: sum over jobs of (speedup / replicas) x the share of those
  * nodes' resources that the job has. */
-static double utility_of(const adli_pollux_problem *problem, const adli_genome *genome)
+static double utility_of(const adli_pollux_problem *problem, const adli_genome *genome, int size)
 {
     const adl_snapshot *snapshot = problem->snapshot;
     double totals[ADL_MAX_RESOURCES] = {0}, utility = 0;
-    for (int node = 0; node < genome->size; node++) {
+    for (int node = 0; node < size; node++) {
         int real = problem->node_of[node];
         const adl_node *view = real < 0 ? snapshot->template_node : &snapshot->nodes[real];
         for (int r = 0; r < snapshot->resource_count; r++)
@@ -89,15 +89,16 @@ static int best_within(const adli_pollux_search *search, int limit)
     return best;
 }
 
-/* The present size while its utility is in the range, else the size whose utility is closest to the
- * middle; the larger of equals, so that jobs which speed up linearly get what they can use. */
+/* The present size while the utility of all present nodes is in the range, else the size whose
+ * utility is closest to the middle; the larger of equals, so that jobs which speed up linearly get
+ * what they can use. */
 static int desired_size(const adli_pollux_search *search, const adli_pollux_options *options)
 {
     const adli_pollux_problem *problem = search->problem;
     int present = best_within(search, problem->real_count), best = -1;
     double middle = (options->low_utility + options->high_utility) / 2, best_distance = HUGE_VAL;
     if (present >= 0 && problem->real_count > 0) {
-        double utility = utility_of(problem, &search->genomes[present]);
+        double utility = utility_of(problem, &search->genomes[present], problem->real_count);
         if (utility >= options->low_utility && utility <= options->high_utility)
             return problem->real_count;
     }
@@ -105,7 +106,7 @@ static int desired_size(const adli_pollux_search *search, const adli_pollux_opti
         const adli_genome *genome = &search->genomes[i];
         if (genome->size == 0 || search->points[i].front > 0)
             continue;
-        double distance = fabs(utility_of(problem, genome) - middle);
+        double distance = fabs(utility_of(problem, genome, genome->size) - middle);
         bool equal = fabs(distance - best_distance) <= 1e-6;
         if (best < 0 || (!equal && distance < best_distance) ||
             (equal && genome->size > search->genomes[best].size)) {

@@ -22,7 +22,7 @@ enum { HEP, ALPHA, P, RS, HY, SHY, DW, TPRIOR, GTH, GEX, RESTART };
 static const adli_policy_param params[] = {
     [HEP] = {"hep", 1.4, 0, 10, "exponent of the rank: how strongly short jobs go first"},
     [ALPHA] = {"alpha", 0.1, 0, 5, "exponent of the remaining time"},
-    [P] = {"p", 0.5, 0.01, 1, "exponent of the speedup: below 1, the first devices count most"},
+    [P] = {"p", 0.45, 0.01, 1, "exponent of the speedup: below 1, the first devices count most"},
     [RS] = {"rs", 1.35, 0, 100, "how much a restart counts against the remaining time"},
     [HY] = {"hy", 0.06, 0, 1, "least relative gain for growing"},
     [SHY] = {"shy", 0.07, 0, 1, "least relative gain for shrinking"},
@@ -77,7 +77,7 @@ static double rate(const candidate *c, int replicas)
 {
     if (!c->job->model)
         return replicas;
-    int nodes = (replicas + c->node_size - 1) / c->node_size;
+    int size = c->node_size > 0 ? c->node_size : 1, nodes = (replicas + size - 1) / size;
     return adl_speedup_rate(c->job->model, nodes, replicas);
 }
 
@@ -86,7 +86,7 @@ static int next_size(const candidate *c, int n)
 {
     if (n < c->node_size)
         return 2 * n < c->node_size ? 2 * n : c->node_size;
-    return n + c->node_size;
+    return n + (c->node_size > 0 ? c->node_size : 1);
 }
 
 static double devices(const rank *r, const candidate *c)

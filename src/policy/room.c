@@ -35,7 +35,7 @@ int adli_resources_fit(const adl_snapshot *snapshot, const adl_resources *have, 
     int64_t fit = INT_MAX / 2;
     for (int r = 0; r < snapshot->resource_count; r++) {
         int64_t want = job->request.amount[r];
-        if (want > 0 && have->amount[r] < fit * want)
+        if (want > 0 && have->amount[r] / want < fit)
             fit = have->amount[r] / want;
     }
     return fit > 0 ? (int)fit : 0;

@@ -12,9 +12,9 @@ static adl_status check_node(const adl_snapshot *snapshot, const adl_node *node)
     if (!node->name)
         return adli_fail(ADL_EINVAL, "a node has no name");
     for (int r = 0; r < snapshot->resource_count; r++)
-        if (node->capacity.amount[r] < 0)
-            return adli_fail(ADL_EINVAL, "node %s: negative capacity of %s", node->name,
-                             snapshot->resource_names[r]);
+        if (node->capacity.amount[r] < 0 || node->capacity.amount[r] > ADL_MAX_AMOUNT)
+            return adli_fail(ADL_EINVAL, "node %s: capacity of %s is negative or above 2^50",
+                             node->name, snapshot->resource_names[r]);
     return ADL_OK;
 }
 
@@ -36,13 +36,16 @@ static adl_status check_job(const adl_snapshot *snapshot, const adl_job *job)
             return adli_fail(ADL_EINVAL, "job %s: a time or amount is not finite", job->name);
     int64_t asks = 0;
     for (int r = 0; r < snapshot->resource_count; r++) {
-        if (job->request.amount[r] < 0)
-            return adli_fail(ADL_EINVAL, "job %s: negative request of %s", job->name,
-                             snapshot->resource_names[r]);
+        if (job->request.amount[r] < 0 || job->request.amount[r] > ADL_MAX_AMOUNT)
+            return adli_fail(ADL_EINVAL, "job %s: request of %s is negative or above 2^50",
+                             job->name, snapshot->resource_names[r]);
         asks |= job->request.amount[r];
     }
     if (asks == 0)
         return adli_fail(ADL_EINVAL, "job %s: requests no resource at all", job->name);
+    if (job->replicas > 0 && !job->allocation)
+        return adli_fail(ADL_EINVAL, "job %s: %d replicas without an allocation", job->name,
+                         job->replicas);
     for (int i = 0; i < job->replicas; i++)
         if (job->allocation[i] < 0 || job->allocation[i] >= snapshot->node_count ||
             (i > 0 && job->allocation[i] < job->allocation[i - 1]))
@@ -57,15 +60,15 @@ static adl_status check_capacity(const adl_snapshot *snapshot)
     adl_status status = used ? ADL_OK : adli_fail_memory("used resources");
     for (int j = 0; status == ADL_OK && j < snapshot->job_count; j++) {
         const adl_job *job = &snapshot->jobs[j];
-        for (int i = 0; i < job->replicas; i++)
-            for (int r = 0; r < snapshot->resource_count; r++)
-                used[job->allocation[i]].amount[r] += job->request.amount[r];
+        for (int i = 0; status == ADL_OK && i < job->replicas; i++)
+            for (int r = 0; r < snapshot->resource_count; r++) {
+                int n = job->allocation[i];
+                used[n].amount[r] += job->request.amount[r];
+                if (used[n].amount[r] > snapshot->nodes[n].capacity.amount[r])
+                    status = adli_fail(ADL_EINVAL, "node %s: allocations use more %s than it has",
+                                       snapshot->nodes[n].name, snapshot->resource_names[r]);
+            }
     }
-    for (int n = 0; status == ADL_OK && n < snapshot->node_count; n++)
-        for (int r = 0; r < snapshot->resource_count; r++)
-            if (used[n].amount[r] > snapshot->nodes[n].capacity.amount[r])
-                status = adli_fail(ADL_EINVAL, "node %s: allocations use more %s than it has",
-                                   snapshot->nodes[n].name, snapshot->resource_names[r]);
     free(used);
     return status;
 }
