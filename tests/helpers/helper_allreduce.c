@@ -1,11 +1,12 @@
-/* One replica for tests/cli/netns_allreduce.sh: helper_allreduce RANK REPLICAS ADDRESS PORT ROUNDS. Forms
- * a group with a secret and a ring, checks ROUNDS all-reduces against the true sums (0: goes on until
- * it fails), and leaves in order. Prints "running PID" after the first, then
- * "done ROUNDS" or the one line of the failure. */
+/* One replica for tests/cli/netns_allreduce.sh: helper_allreduce RANK REPLICAS ADDRESS PORT ROUNDS
+ * auto|shm|tcp. Forms a group with a secret and a reducer, checks ROUNDS all-reduces against the true
+ * sums (0: goes on until it fails), and leaves in order. Prints "running PID" after the first, then
+ * "done TRANSPORT ROUNDS" or the one line of the failure. */
 #include "adaptdl/allreduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static int fail(const char *what)
@@ -42,7 +43,7 @@ static int round_trip(adl_reducer *reducer, int rank, int replicas, int round)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6)
+    if (argc != 7)
         return 2;
     int rank = atoi(argv[1]), replicas = atoi(argv[2]), rounds = atoi(argv[5]), done = 0, bad = 0;
     adl_group_options options = ADL_GROUP_OPTIONS_INIT;
@@ -55,7 +56,9 @@ int main(int argc, char **argv)
     options.secret = "between network namespaces";
     options.secret_length = 26;
     adl_reducer_options reducing = ADL_REDUCER_OPTIONS_INIT;
-    reducing.transport = ADL_TRANSPORT_TCP;
+    reducing.transport = strcmp(argv[6], "tcp") == 0   ? ADL_TRANSPORT_TCP
+                         : strcmp(argv[6], "shm") == 0 ? ADL_TRANSPORT_SHM
+                                                       : ADL_TRANSPORT_AUTO;
     reducing.average = false;
     adl_group *group = NULL;
     adl_reducer *reducer = NULL;
@@ -70,11 +73,12 @@ int main(int argc, char **argv)
             fflush(stdout);
         }
     }
+    bool shm = reducer && adl_reducer_transport(reducer) == ADL_TRANSPORT_SHM;
     adl_reducer_free(reducer);
     if (!bad && adl_group_close(group, 30000) != ADL_OK)
         bad = fail("close");
     adl_group_free(group);
     if (!bad)
-        printf("done %d\n", done);
+        printf("done %s %d\n", shm ? "shm" : "tcp", done);
     return bad;
 }
