@@ -12,6 +12,8 @@ typedef int command_function(int argc, char **argv);
 enum { EXIT_DONE = 0, EXIT_PROBLEM = 1, EXIT_USAGE = 2 };
 
 int cmd_model(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_scale(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 
 /* "adaptdl COMMAND: TEXT (see: adaptdl help COMMAND)" on stderr; returns EXIT_USAGE. */

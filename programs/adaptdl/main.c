@@ -13,6 +13,8 @@ static const struct {
     command_function *run;
 } commands[] = {
     {"model", "ask the goodput models: evaluate, optimize, fit, speedup, plot", cmd_model},
+    {"run", "run a training program on several replicas on this machine", cmd_run},
+    {"scale", "change the number of replicas of a run", cmd_scale},
     {"sim", "replay recorded workloads through scheduling policies", cmd_sim},
 };
 

@@ -52,6 +52,8 @@ adli_action adli_lifecycle(adli_life *life, const adli_observed *seen, const adl
         return ADLI_START;
     case ADLI_STARTING:
     case ADLI_RUNNING:
+        if (seen->started == 0) /* asked for, not seen yet */
+            return seen->deleted || seen->moved ? stop(life, now_s) : ADLI_NOTHING;
         if (seen->alive == 0)
             return group_over(life, seen, rules, now_s);
         if (seen->deleted || seen->moved || seen->failed > 0 || seen->interrupted > 0)

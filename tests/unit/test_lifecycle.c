@@ -18,6 +18,8 @@ TEST(a_job_starts_runs_and_succeeds)
     CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 1), ADLI_START);
     CHECK_INT(life.phase, ADLI_STARTING);
     CHECK_INT(life.group, 1);
+    CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 1), ADLI_NOTHING); /* not seen yet */
+    CHECK_INT(life.phase, ADLI_STARTING);
     CHECK_INT(step(&life, (adli_observed){.wanted = 2, .started = 2, .alive = 2, .ready = 1}, 2),
               ADLI_NOTHING);
     CHECK_INT(life.phase, ADLI_STARTING);

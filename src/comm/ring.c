@@ -1,0 +1,434 @@
+/* All-reduce around a ring of TCP connections (Patarasuk and Yuan, 2009): each replica sends to the
+ * next and receives from the one before; every replica sends and receives 2 (R - 1) / R of a bucket.
+ *
+ * The bucket is cut into R slices. In step t = 0 .. 2 (R - 1) - 1, rank r sends slice r - t and receives
+ * slice r - t - 1 (mod R). In the first R - 1 steps what is received is added to what is there, and
+ * the last of them completes the sum; in the others it replaces what is there. So what is sent in step
+ * t + 1 is what was received in step t, and an element can be passed on as soon as it has come: the
+ * steps are pipelined frame by frame, by nothing more than the rule that no more is sent of a slice
+ * than has been received of it.
+ *
+ * Each slice is summed in one order, along the ring, and the finished sum travels unchanged (as
+ * bfloat16 it is rounded once more by who finished it), so all replicas end with the same bits. The
+ * doubles that travel with a bucket go around whole, and everyone sums them in rank order.
+ *
+ * Both directions run from one poll loop, so two replicas that send to each other cannot block. When
+ * something fails, the replica tells the next one why and closes its connections; so does that one, until
+ * it has gone around. */
+#include "comm/ring.h"
+
+#include "base/mem.h"
+#include "comm/wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    UNSENT_MAX = 1 << 20, /* bytes that wait in the connection's buffer */
+    POLL_MS = 10,         /* between looks at the group's health */
+    FAREWELL_MS = 100,
+};
+
+/* ---- slices ---- */
+
+static int slice_of_step(const adli_ring *ring, int step)
+{
+    int replicas = ring->reducer->replicas;
+    return ((ring->reducer->rank - step) % replicas + replicas) % replicas;
+}
+
+static size_t slice_begin(const adli_ring *ring, int slice)
+{
+    size_t replicas = (size_t)ring->reducer->replicas, n = ring->bucket->n;
+    return n / replicas * (size_t)slice + n % replicas * (size_t)slice / replicas;
+}
+
+static size_t slice_length(const adli_ring *ring, int slice)
+{
+    size_t end =
+        slice + 1 == ring->reducer->replicas ? ring->bucket->n : slice_begin(ring, slice + 1);
+    return end - slice_begin(ring, slice);
+}
+
+static int steps(const adli_ring *ring)
+{
+    return 2 * (ring->reducer->replicas - 1);
+}
+
+/* Past the steps whose slice is done (empty ones are done at once). */
+static void advance(const adli_ring *ring, int *step, size_t *done, int shift)
+{
+    while (*step < steps(ring) && *done == slice_length(ring, slice_of_step(ring, *step + shift))) {
+        ++*step;
+        *done = 0;
+    }
+}
+
+/* ---- sending ---- */
+
+static adl_status send_frame(adli_ring *ring, adli_frame_type type, const adli_part *parts,
+                             size_t count)
+{
+    adl_status status = adli_conn_send(ring->next, type, parts, count);
+    /* A neighbour that is gone shows in what we receive, with a better reason than "broken pipe". */
+    return status != ADL_OK && ring->next->broken ? ADL_OK : status;
+}
+
+static adl_status send_head(adli_ring *ring)
+{
+    const adli_bucket *bucket = ring->bucket;
+    adli_bucket_head head = {bucket->number, bucket->n, (uint32_t)bucket->extra_count};
+    uint8_t encoded[ADLI_BUCKET_BYTES], origin[4];
+    adli_bucket_encode(&head, encoded);
+    adli_part part = {encoded, sizeof encoded};
+    adl_status status = send_frame(ring, ADLI_BUCKET, &part, 1);
+    if (status != ADL_OK || bucket->extra_count == 0)
+        return status;
+    adli_put(origin, (uint64_t)ring->reducer->rank, 4);
+    adli_part parts[] = {{origin, 4}, {bucket->extra, bucket->extra_count * sizeof(double)}};
+    return send_frame(ring, ADLI_EXTRA, parts, 2);
+}
+
+/* How much of the present step's slice may go out. */
+static size_t sendable(const adli_ring *ring)
+{
+    size_t length = slice_length(ring, slice_of_step(ring, ring->send_step));
+    if (ring->send_step == 0 || ring->recv_step >= ring->send_step)
+        return length;
+    return ring->recv_step == ring->send_step - 1 ? ring->recv_done : 0;
+}
+
+static adl_status send_data(adli_ring *ring)
+{
+    while (ring->send_step < steps(ring) && !ring->next->broken &&
+           ring->next->out_end - ring->next->out_start < UNSENT_MAX) {
+        size_t ready = sendable(ring) - ring->send_done;
+        if (ready == 0)
+            return ADL_OK;
+        size_t n = ready < ADLI_RING_FLOATS ? ready : ADLI_RING_FLOATS;
+        const float *data = ring->bucket->data + ring->send_done +
+                            slice_begin(ring, slice_of_step(ring, ring->send_step));
+        adli_part part = {data, n * ring->element};
+        if (ring->reducer->options.wire == ADL_WIRE_BF16) {
+            ring->reducer->kernels->to_bf16(ring->half, data, n);
+            part.data = ring->half;
+        }
+        adl_status status = send_frame(ring, ADLI_DATA, &part, 1);
+        if (status != ADL_OK)
+            return status;
+        ring->send_done += n;
+        advance(ring, &ring->send_step, &ring->send_done, 0);
+    }
+    return ADL_OK;
+}
+
+/* ---- receiving ---- */
+
+static adl_status unexpected(const adli_ring *ring, const char *what)
+{
+    return adli_fail(ADL_EPEER, "rank %d broke the protocol of the ring: %s", ring->prev_rank,
+                     what);
+}
+
+static adl_status take_head(adli_ring *ring, const adli_frame *frame)
+{
+    const adli_bucket *bucket = ring->bucket;
+    adli_bucket_head head, mine = {bucket->number, bucket->n, (uint32_t)bucket->extra_count};
+    if (ring->got_head || adli_bucket_parse(frame->payload, frame->length, &head) != ADL_OK)
+        return unexpected(ring, "a heading");
+    if (head.number != mine.number || head.elements != mine.elements ||
+        head.extra_count != mine.extra_count)
+        return adli_reducer_mismatch(ring->prev_rank, &head, ring->reducer->rank, &mine);
+    ring->got_head = true;
+    return ADL_OK;
+}
+
+static adl_status take_extra(adli_ring *ring, const adli_frame *frame)
+{
+    size_t bytes = ring->bucket->extra_count * sizeof(double);
+    adli_reader reader = adli_reader_over(frame->payload, frame->length);
+    uint64_t origin = adli_get(&reader, 4);
+    if (reader.bad || origin >= (uint64_t)ring->reducer->replicas || bytes == 0 ||
+        adli_reader_left(&reader) != bytes)
+        return unexpected(ring, "doubles");
+    memcpy(ring->extra + origin * ADL_REDUCER_EXTRA_MAX, reader.at, bytes);
+    ring->extras++;
+    if ((int)origin == ring->next_rank)
+        return ADL_OK;
+    adli_part part = {frame->payload, frame->length};
+    return send_frame(ring, ADLI_EXTRA, &part, 1);
+}
+
+/* The payload as floats: in place where it is aligned, as it nearly always is. */
+static const float *as_floats(adli_ring *ring, const uint8_t *payload, size_t n)
+{
+    if ((uintptr_t)payload % sizeof(float) == 0)
+        return (const float *)(const void *)payload;
+    memcpy(ring->wide, payload, n * sizeof(float));
+    return ring->wide;
+}
+
+static const uint16_t *as_halves(adli_ring *ring, const uint8_t *payload, size_t n)
+{
+    if ((uintptr_t)payload % sizeof(uint16_t) == 0)
+        return (const uint16_t *)(const void *)payload;
+    memcpy(ring->half, payload, n * sizeof(uint16_t));
+    return ring->half;
+}
+
+/* Elements of the slice that is being received, into the bucket. */
+static void place(adli_ring *ring, float *data, const uint8_t *payload, size_t n)
+{
+    const adl_reducer *reducer = ring->reducer;
+    bool bf16 = reducer->options.wire == ADL_WIRE_BF16;
+    if (ring->recv_step >= reducer->replicas - 1) { /* finished sums */
+        if (bf16)
+            reducer->kernels->from_bf16(data, as_halves(ring, payload, n), n);
+        else
+            memcpy(data, payload, n * sizeof *data);
+        return;
+    }
+    if (bf16)
+        reducer->kernels->add_bf16(data, as_halves(ring, payload, n), n);
+    else
+        reducer->kernels->add(data, as_floats(ring, payload, n), n);
+    if (ring->recv_step != reducer->replicas - 2)
+        return;
+    adli_reducer_average(reducer, data, n); /* the sum is complete */
+    if (bf16)
+        reducer->kernels->round_bf16(data, n);
+}
+
+static adl_status take_data(adli_ring *ring, const adli_frame *frame)
+{
+    if (!ring->got_head || ring->recv_step >= steps(ring) || frame->length % ring->element != 0)
+        return unexpected(ring, "data");
+    int slice = slice_of_step(ring, ring->recv_step + 1);
+    size_t n = frame->length / ring->element;
+    if (n == 0 || n > slice_length(ring, slice) - ring->recv_done)
+        return unexpected(ring, "data beyond a slice");
+    place(ring, ring->bucket->data + slice_begin(ring, slice) + ring->recv_done, frame->payload, n);
+    ring->recv_done += n;
+    advance(ring, &ring->recv_step, &ring->recv_done, 1);
+    return ADL_OK;
+}
+
+static adl_status take(adli_ring *ring, const adli_frame *frame)
+{
+    adli_failure failure;
+    switch (frame->type) {
+    case ADLI_BUCKET:
+        return take_head(ring, frame);
+    case ADLI_EXTRA:
+        return take_extra(ring, frame);
+    case ADLI_DATA:
+        return take_data(ring, frame);
+    case ADLI_GOODBYE:
+        return adli_fail(ADL_EPEER, "rank %d gave up its reducer", ring->prev_rank);
+    case ADLI_FAILED:
+        if (adli_failure_parse(frame->payload, frame->length, &failure) == ADL_OK)
+            return adli_fail(failure.code == ADL_EINVAL ? ADL_EINVAL : ADL_EPEER, "%s",
+                             failure.text);
+        /* fall through */
+    default:
+        return unexpected(ring, "a frame of another kind");
+    }
+}
+
+static bool received_all(const adli_ring *ring)
+{
+    return ring->got_head && ring->recv_step == steps(ring) &&
+           (ring->bucket->extra_count == 0 || ring->extras == ring->reducer->replicas - 1);
+}
+
+/* What has arrived, up to the end of this bucket; frames of the next one stay in the buffer. */
+static adl_status receive(adli_ring *ring, bool from_socket)
+{
+    adl_status received = from_socket ? adli_conn_receive(ring->prev) : ADL_OK;
+    if (received == ADL_ENOMEM)
+        return received;
+    while (!received_all(ring)) {
+        adli_frame frame;
+        bool have;
+        adl_status status = adli_conn_next(ring->prev, &frame, &have);
+        if (status != ADL_OK)
+            return adli_wrap(ADL_EPEER, "rank %d broke the protocol of the ring", ring->prev_rank);
+        if (!have)
+            break;
+        status = take(ring, &frame);
+        if (status == ADL_OK)
+            status = send_data(ring); /* what has come may go on */
+        if (status != ADL_OK)
+            return status;
+    }
+    return ADL_OK;
+}
+
+/* ---- the loop ---- */
+
+/* A connection ended without a word. The group knows who died, or will within its time-out. */
+static adl_status find_reason(adli_ring *ring, int rank)
+{
+    int64_t deadline = adli_now_ms() + ring->reducer->group->peer_timeout_ms;
+    while (adli_now_ms() < deadline) {
+        adl_status status = adli_reducer_watch(ring->reducer);
+        if (status == ADL_OK)
+            status = adli_group_check_left(ring->reducer->group);
+        if (status != ADL_OK)
+            return status;
+        poll(NULL, 0, POLL_MS);
+    }
+    return adli_fail(ADL_EPEER, "rank %d closed its connection of the ring", rank);
+}
+
+/* Sleeps until either side can go on. */
+static void nap(adli_ring *ring)
+{
+    struct pollfd entries[2] = {{.fd = ring->prev->fd}, {.fd = -1}};
+    if (!received_all(ring))
+        entries[0].events = POLLIN;
+    else
+        entries[0].fd = -1;
+    if (adli_conn_unsent(ring->next) && !ring->next->broken)
+        entries[1] = (struct pollfd){.fd = ring->next->fd, .events = POLLOUT};
+    poll(entries, 2, POLL_MS);
+}
+
+static adl_status run(adli_ring *ring)
+{
+    int64_t quiet_since = adli_now_ms();
+    uint64_t moved = UINT64_MAX;
+    adl_status status = receive(ring, false); /* what came along with the last bucket */
+    while (status == ADL_OK) {
+        status = send_data(ring);
+        if (status == ADL_OK && adli_conn_flush(ring->next) != ADL_OK)
+            ring->next->broken = true; /* see send_frame */
+        bool sent_all = ring->send_step == steps(ring) && !adli_conn_unsent(ring->next);
+        if (status != ADL_OK || (received_all(ring) && sent_all))
+            return status;
+        if (ring->prev->eof || ring->prev->broken)
+            return find_reason(ring, ring->prev_rank);
+        if (ring->next->broken && received_all(ring))
+            return find_reason(ring, ring->next_rank);
+        nap(ring);
+        status = received_all(ring) ? ADL_OK : receive(ring, true);
+        if (status == ADL_OK)
+            status = adli_reducer_watch(ring->reducer);
+        /* Data of a replica that has left may still be on their way, but not for ever. */
+        uint64_t now_moved = ring->prev->received + ring->next->sent;
+        int64_t now = adli_now_ms();
+        if (now_moved != moved)
+            quiet_since = now;
+        moved = now_moved;
+        if (status == ADL_OK && now - quiet_since >= ring->reducer->group->peer_timeout_ms)
+            status = adli_group_check_left(ring->reducer->group);
+    }
+    return status;
+}
+
+static void sum_extras(adli_ring *ring)
+{
+    const adli_bucket *bucket = ring->bucket;
+    if (bucket->extra_count == 0)
+        return;
+    memcpy(ring->extra + (size_t)ring->reducer->rank * ADL_REDUCER_EXTRA_MAX, bucket->extra,
+           bucket->extra_count * sizeof(double));
+    for (size_t i = 0; i < bucket->extra_count; i++) {
+        double sum = 0;
+        for (int rank = 0; rank < ring->reducer->replicas; rank++)
+            sum += ring->extra[(size_t)rank * ADL_REDUCER_EXTRA_MAX + i];
+        bucket->extra[i] = sum;
+    }
+}
+
+/* Tells the next one why, and is gone. Keeps adl_error(). */
+static void fail_ring(adli_ring *ring, adl_status status)
+{
+    adli_failure failure = {.code = status, .rank = ring->reducer->rank};
+    adli_text_clean(failure.text, sizeof failure.text, adl_error(), strlen(adl_error()));
+    uint8_t encoded[ADLI_FAILURE_MAX];
+    adli_part part = {encoded, adli_failure_encode(&failure, encoded)};
+    adli_frame_type type = status == ADL_ESTATE ? ADLI_GOODBYE : ADLI_FAILED;
+    if (adli_conn_send(ring->next, type, &part, type == ADLI_FAILED) == ADL_OK)
+        adli_conn_drain(ring->next, FAREWELL_MS);
+    adli_conn_free(ring->next);
+    adli_conn_free(ring->prev);
+    ring->next = ring->prev = NULL;
+    (void)adli_fail(status, "%s", failure.text);
+}
+
+static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
+{
+    adli_ring *ring = (adli_ring *)(void *)transport;
+    ring->bucket = bucket;
+    ring->send_step = ring->recv_step = 0;
+    ring->send_done = ring->recv_done = 0;
+    ring->got_head = false;
+    ring->extras = 0;
+    advance(ring, &ring->send_step, &ring->send_done, 0);
+    advance(ring, &ring->recv_step, &ring->recv_done, 1);
+    adl_status status = send_head(ring);
+    if (status == ADL_OK)
+        status = run(ring);
+    if (status == ADL_OK)
+        sum_extras(ring);
+    else
+        fail_ring(ring, status);
+    return status;
+}
+
+/* ---- life ---- */
+
+static void free_ring(adli_transport *transport)
+{
+    adli_ring *ring = (adli_ring *)(void *)transport;
+    if (ring->next && ring->prev && adli_conn_send(ring->next, ADLI_GOODBYE, NULL, 0) == ADL_OK)
+        adli_conn_drain(ring->next, FAREWELL_MS);
+    adli_conn_free(ring->next);
+    adli_conn_free(ring->prev);
+    free(ring->extra);
+    free(ring->half);
+    free(ring->wide);
+    free(ring);
+}
+
+static adl_status new_ring(adl_reducer *reducer, adli_ring **out)
+{
+    adli_ring *ring = adli_calloc(1, sizeof *ring);
+    *out = ring;
+    if (!ring)
+        return adli_fail_memory("a ring");
+    ring->base = (adli_transport){reduce, free_ring};
+    ring->reducer = reducer;
+    ring->next_rank = (reducer->rank + 1) % reducer->replicas;
+    ring->prev_rank = (reducer->rank + reducer->replicas - 1) % reducer->replicas;
+    ring->element = reducer->options.wire == ADL_WIRE_BF16 ? 2 : 4;
+    ring->extra =
+        adli_calloc((size_t)reducer->replicas, ADL_REDUCER_EXTRA_MAX * sizeof *ring->extra);
+    ring->half = adli_calloc(ADLI_RING_FLOATS, sizeof *ring->half);
+    ring->wide = adli_calloc(ADLI_RING_FLOATS, sizeof *ring->wide);
+    if (!ring->extra || !ring->half || !ring->wide)
+        return adli_fail_memory("a ring");
+    return ADL_OK;
+}
+
+adl_status adli_ring_new(adl_reducer *reducer, adli_transport **out)
+{
+    *out = NULL;
+    adli_ring *ring;
+    adl_status status = adli_reducer_agree(reducer, new_ring(reducer, &ring));
+    if (status == ADL_OK)
+        status = adli_ring_form(ring);
+    if (status == ADL_OK) {
+        *out = &ring->base;
+        return ADL_OK;
+    }
+    if (ring) {
+        char text[ADLI_TEXT_MAX + 1];
+        snprintf(text, sizeof text, "%s", adl_error());
+        free_ring(&ring->base);
+        status = adli_fail(status, "%s", text);
+    }
+    return status;
+}

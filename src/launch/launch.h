@@ -1,0 +1,35 @@
+/* Running a training program on several local replicas: `adaptdl run` and `adaptdl scale`. The launcher
+ * does on one machine what a scheduler does on many: it starts the replicas with the right
+ * environment, stops them by SIGTERM when their number is to change, starts them again, and reports
+ * the one that failed. */
+#ifndef ADLI_LAUNCH_H
+#define ADLI_LAUNCH_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+
+enum { ADLI_LAUNCH_REPLICAS_MAX = 1024 };
+
+typedef struct adli_launch_options {
+    char *const *argv; /* the program and its arguments, NULL at the end */
+    int replicas;
+    const char *checkpoint; /* directory, made if need be; NULL: as the environment says */
+    int max_restarts;       /* after failures */
+    double grace_s;         /* from SIGTERM to SIGKILL */
+    const char *name;       /* of the run; NULL: made from the program's and the process id */
+    bool quiet;             /* no messages of the launcher's own, but for failures */
+} adli_launch_options;
+
+/* Runs the program to its end. Replicas' lines go to standard output and error, each after "[rank] ",
+ * the launcher's own to standard error. The signals SIGINT, SIGTERM, SIGHUP and SIGCHLD belong to it
+ * meanwhile. *exit_code: 0 all replicas finished; 143 stopped as asked; otherwise that of the replica
+ * that failed first, 128 + N for signal N. EINVAL, ENOENT, EIO: nothing was started. */
+ADL_MUST adl_status adli_launch(const adli_launch_options *options, int *exit_code);
+
+/* Asks a run by its name for another number of replicas (0: only asks for its state). The run's answer
+ * is one line. ENOENT: there is no such run; EINVAL: it refused. */
+ADL_MUST adl_status adli_launch_scale(const char *name, int replicas, adli_buf *answer);
+
+#endif

@@ -1,0 +1,144 @@
+#include "launch/replica.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 64 << 10 };
+
+static void set_number(const char *variable, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(variable, text, 1);
+}
+
+static void set_environment(int rank, const adli_replica_env *env)
+{
+    setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
+    set_number("ADAPTDL_MASTER_PORT", env->port);
+    set_number("ADAPTDL_REPLICA_RANK", rank);
+    set_number("ADAPTDL_NUM_REPLICAS", env->replicas);
+    set_number("ADAPTDL_NUM_NODES", 1);
+    set_number("ADAPTDL_NUM_RESTARTS", env->restarts);
+    setenv("ADAPTDL_JOB_SECRET", env->secret, 1);
+    if (env->checkpoint)
+        setenv("ADAPTDL_CHECKPOINT_PATH", env->checkpoint, 1);
+    /* Without this every replica would use all processors, and they would be in each other's way. */
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = processors > env->replicas ? (int)(processors / env->replicas) : 1;
+    if (!getenv("OMP_NUM_THREADS"))
+        set_number("OMP_NUM_THREADS", threads);
+}
+
+/* In the child: does not return. `report` tells the launcher why exec failed; it closes by itself. */
+static void become(int rank, char *const *argv, const adli_replica_env *env, pid_t launcher,
+                   const int out[2], const int err[2], int report)
+{
+    sigset_t none;
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) /* it died before the line above */
+        _exit(1);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
+    signal(SIGPIPE, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    set_environment(rank, env);
+    execvp(argv[0], argv);
+    int why = errno;
+    if (write(report, &why, sizeof why) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+static adl_status make_pipes(int out[2], int err[2], int report[2])
+{
+    out[0] = out[1] = err[0] = err[1] = report[0] = report[1] = -1;
+    if (pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0)
+        return ADL_OK;
+    return adli_fail(ADL_EIO, "cannot make a pipe: %s", strerror(errno));
+}
+
+static void close_all(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv,
+                              const adli_replica_env *env)
+{
+    int out[2], err[2], report[2], why;
+    pid_t launcher = getpid();
+    *replica = (adli_replica){.rank = rank, .out.fd = -1, .err.fd = -1};
+    adl_status status = make_pipes(out, err, report);
+    if (status != ADL_OK)
+        goto out;
+    fflush(NULL);
+    replica->pid = fork();
+    if (replica->pid == 0)
+        become(rank, argv, env, launcher, out, err, report[1]);
+    if (replica->pid < 0) {
+        replica->pid = 0;
+        status = adli_fail(ADL_EIO, "cannot start a process: %s", strerror(errno));
+        goto out;
+    }
+    setpgid(replica->pid, replica->pid); /* also here: whoever is first */
+    close(report[1]);
+    report[1] = -1;
+    ssize_t got = read(report[0], &why, sizeof why); /* ends when exec succeeds */
+    if (got == sizeof why) {
+        waitpid(replica->pid, NULL, 0);
+        replica->pid = 0;
+        status = adli_fail(why == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: %s", argv[0], strerror(why));
+        goto out;
+    }
+    replica->out.fd = out[0];
+    replica->err.fd = err[0];
+    out[0] = err[0] = -1;
+    fcntl(replica->out.fd, F_SETFL, O_NONBLOCK);
+    fcntl(replica->err.fd, F_SETFL, O_NONBLOCK);
+    adli_buf_init(&replica->out.line, LINE_MAX_BYTES);
+    adli_buf_init(&replica->err.line, LINE_MAX_BYTES);
+out:
+    close_all(out, 2);
+    close_all(err, 2);
+    close_all(report, 2);
+    return status;
+}
+
+void adli_replica_signal(const adli_replica *replica, int number)
+{
+    if (replica->pid > 0 && !replica->ended)
+        kill(-replica->pid, number);
+}
+
+void adli_replica_fini(adli_replica *replica)
+{
+    close_all(&replica->out.fd, 1);
+    close_all(&replica->err.fd, 1);
+    adli_buf_fini(&replica->out.line);
+    adli_buf_fini(&replica->err.line);
+    replica->out.fd = replica->err.fd = -1;
+}
+
+const char *adli_replica_fate(int status, char *text, size_t capacity)
+{
+    if (WIFSIGNALED(status))
+        snprintf(text, capacity, "was killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, capacity, "exited with %d", WEXITSTATUS(status));
+    return text;
+}

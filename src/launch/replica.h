@@ -1,0 +1,43 @@
+/* One replica of a run: its process and its output. */
+#ifndef ADLI_LAUNCH_REPLICA_H
+#define ADLI_LAUNCH_REPLICA_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct adli_stream {
+    int fd; /* -1: at its end */
+    adli_buf line;
+} adli_stream;
+
+typedef struct adli_replica {
+    int rank;
+    pid_t pid; /* also its process group; 0: not running */
+    adli_stream out, err;
+    bool ended;
+    int status; /* as from waitpid, when ended */
+} adli_replica;
+
+/* What the environment of a replica says. */
+typedef struct adli_replica_env {
+    int replicas, restarts, port;
+    const char *checkpoint; /* NULL: leave the variable as it is */
+    const char *secret;
+} adli_replica_env;
+
+/* Starts the program in a process group of its own, without standard input, that dies when the
+ * launcher does. ENOENT, EIO: the program cannot be executed; says why. */
+ADL_MUST adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv,
+                                       const adli_replica_env *env);
+/* Sends a signal to its process group, if it is running. */
+void adli_replica_signal(const adli_replica *replica, int number);
+/* Closes the pipes. */
+void adli_replica_fini(adli_replica *replica);
+
+/* "exited with 3", "was killed by signal 9 (Killed)": in a buffer of the caller's. */
+const char *adli_replica_fate(int status, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,32 @@
+#include "nn/threads.h"
+
+#include "base/status.h"
+
+#include <unistd.h>
+
+/* Declared here and not by <omp.h>: clang has no such header without its own OpenMP, and it is GCC's
+ * library, the one that oneDNN is linked to, that is meant. */
+extern void omp_set_num_threads(int threads);
+extern int omp_get_max_threads(void);
+
+adl_status adl_nn_set_threads(int threads)
+{
+    if (threads < 0 || threads > 1024)
+        return adli_fail(ADL_EINVAL, "threads: %d is not in 0 .. 1024", threads);
+    if (threads == 0) {
+        long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        threads = processors < 1 ? 1 : processors > 1024 ? 1024 : (int)processors;
+    }
+    omp_set_num_threads(threads);
+    return ADL_OK;
+}
+
+int adl_nn_threads(void)
+{
+#ifdef __SANITIZE_THREAD__
+    /* ThreadSanitizer does not see the barriers of libgomp, and what oneDNN's threads do would look
+     * like races. Everything here asks for the number of threads first, so this makes it one. */
+    omp_set_num_threads(1);
+#endif
+    return omp_get_max_threads();
+}

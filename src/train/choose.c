@@ -1,0 +1,92 @@
+/* The batch size of a pass: rank 0 asks the goodput model for the best (m, s) and tells the others.
+ * A change costs (new buffers, a new learning rate, for Adam a restart of its moments), so a choice
+ * is replaced only by one that is at least 5 % better. */
+#include "train/loop.h"
+
+#include "train/context.h"
+
+static const double better_by = 1.05;
+
+static int ceil_div(int a, int b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* Without a model: the initial batch size, divided; with the user's lower bound where it fits. */
+static void choose_initial(adl_loop *loop, int replicas)
+{
+    int local = ceil_div(loop->batch_size, replicas);
+    if (loop->autoscale && loop->min_local > local &&
+        (int64_t)loop->min_local * replicas <= loop->max_batch_size)
+        local = loop->min_local;
+    loop->local_bsz = local;
+    loop->accum_steps = 0;
+}
+
+/* May the present choice stay, for want of one that is better by enough? */
+static bool keep_present(const adl_loop *loop, const adl_goodput *model, int nodes, int replicas,
+                         double best)
+{
+    double present;
+    if (loop->decided_replicas != replicas ||
+        (int64_t)replicas * loop->local_bsz * (loop->accum_steps + 1) > loop->max_batch_size ||
+        adl_goodput_evaluate(model, nodes, replicas, loop->local_bsz, loop->accum_steps,
+                             &present) != ADL_OK)
+        return false;
+    return best < better_by * present;
+}
+
+static void choose_best(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    int nodes = ctx->env.nodes, replicas = ctx->env.replicas;
+    adl_goodput model;
+    if (adli_metrics_fit(&ctx->metrics) != ADL_OK)
+        adli_log(ctx, ADL_LOG_WARNING, "step times: %s", adl_error());
+    if (!adli_metrics_goodput(&ctx->metrics, loop->batch_size, &model)) {
+        if (loop->decided_replicas != replicas)
+            choose_initial(loop, replicas);
+        return;
+    }
+    adl_batch_limits limits = {.max_batch_size = loop->max_batch_size,
+                               .min_local_bsz = loop->min_local,
+                               .max_local_bsz = loop->max_local,
+                               .accumulation = loop->accumulation};
+    adl_batch_choice choice;
+    if (adl_goodput_optimize(&model, &limits, nodes, replicas, &choice) != ADL_OK) {
+        if (!loop->choice_warned)
+            adli_log(ctx, ADL_LOG_WARNING, "%s: the batch size stays as it is: %s", loop->name,
+                     adl_error());
+        loop->choice_warned = true;
+        if (loop->decided_replicas != replicas)
+            choose_initial(loop, replicas);
+        return;
+    }
+    if (keep_present(loop, &model, nodes, replicas, choice.goodput))
+        return;
+    if (choice.local_bsz != loop->local_bsz || choice.accum_steps != loop->accum_steps)
+        adli_log(ctx, ADL_LOG_INFO, "%s: batch size %d (%d replicas of %d, %d accumulation steps)",
+                 loop->name, replicas * choice.local_bsz * (choice.accum_steps + 1), replicas,
+                 choice.local_bsz, choice.accum_steps);
+    loop->local_bsz = choice.local_bsz;
+    loop->accum_steps = choice.accum_steps;
+    loop->decided_replicas = replicas;
+}
+
+adl_status adli_loop_choose(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    if (!loop->autoscale) {
+        choose_initial(loop, ctx->env.replicas);
+        loop->decided_replicas = 0;
+        return ADL_OK;
+    }
+    if (ctx->env.rank == 0)
+        choose_best(loop);
+    int64_t choice[3] = {loop->local_bsz, loop->accum_steps, loop->decided_replicas};
+    adl_status status = adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);
+    loop->local_bsz = (int)choice[0];
+    loop->accum_steps = (int)choice[1];
+    loop->decided_replicas = (int)choice[2];
+    return status;
+}

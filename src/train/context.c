@@ -1,0 +1,298 @@
+/* A context's life: from the environment to a group of replicas with an open checkpoint, and back to
+ * an exit code. */
+#include "train/context.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CLOSE_TIMEOUT_MS = 30000 };
+static const double give_up_after_s = 1;
+
+void adl_log_stderr(void *user, adl_log_level level, const char *line)
+{
+    (void)user;
+    const char *mark = level == ADL_LOG_ERROR     ? "error: "
+                       : level == ADL_LOG_WARNING ? "warning: "
+                                                  : "";
+    fprintf(stderr, "adaptdl: %s%s\n", mark, line);
+}
+
+void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
+{
+    if (!ctx->options.log)
+        return;
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    ctx->options.log(ctx->options.log_user, level, line);
+}
+
+adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void *))
+{
+    adli_owned *entry = adli_calloc(1, sizeof *entry);
+    if (!entry) {
+        free_it(object);
+        return adli_fail_memory("context");
+    }
+    *entry = (adli_owned){object, free_it, ctx->owned};
+    ctx->owned = entry;
+    return ADL_OK;
+}
+
+void adli_context_drop(adl_context *ctx, void *object)
+{
+    adli_owned *entry = ctx->owned;
+    if (!entry || entry->object != object)
+        return;
+    ctx->owned = entry->next;
+    entry->free(object);
+    free(entry);
+}
+
+adl_status adli_state(adl_context *ctx, const char *name, const adl_checkpoint_functions *functions,
+                      void *user, bool *found)
+{
+    adl_checkpoint_state *state;
+    adl_status status = adl_checkpoint_register(ctx->store, name, functions, user, &state);
+    if (status != ADL_OK)
+        return status;
+    status = adl_checkpoint_load_state(ctx->store, state, found);
+    if (status != ADL_OK)
+        adl_checkpoint_unregister(ctx->store, state);
+    return status;
+}
+
+adl_status adl_state(adl_context *ctx, const char *name, const adl_checkpoint_functions *functions,
+                     void *user, bool *found)
+{
+    if (strncmp(name, "adaptdl.", 8) == 0)
+        return adli_fail(ADL_EINVAL, "state %s: names starting with \"adaptdl.\" are the library's",
+                         name);
+    return adli_state(ctx, name, functions, user, found);
+}
+
+static adl_status save_metrics(void *user, adl_sink *sink)
+{
+    return adli_metrics_save(user, sink, adli_monotonic_s());
+}
+
+static adl_status load_metrics(void *user, adl_source *source)
+{
+    return adli_metrics_load(user, source);
+}
+
+bool adli_give_up(void *user)
+{
+    adl_context *ctx = user;
+    double now_s = adli_monotonic_s();
+    if (!adli_stop_wanted(ctx))
+        return false;
+    if (ctx->stop_seen_s == 0)
+        ctx->stop_seen_s = now_s;
+    return now_s - ctx->stop_seen_s >= give_up_after_s;
+}
+
+static adl_status form_group(adl_context *ctx)
+{
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    char *discovered = NULL;
+    options.rank = ctx->env.rank;
+    options.replicas = ctx->env.replicas;
+    /* 0.0.0.0, the default, is an address to listen on; to connect it stands for this machine. */
+    if (strcmp(ctx->env.master_addr, "0.0.0.0") != 0)
+        options.master_addr = ctx->env.master_addr;
+    options.master_port = ctx->env.master_port;
+    options.generation = (uint64_t)ctx->env.restarts;
+    if (ctx->env.job_secret) {
+        options.secret = ctx->env.job_secret;
+        options.secret_length = strlen(ctx->env.job_secret);
+    }
+    options.connect_timeout_ms = ctx->options.connect_timeout_ms;
+    options.peer_timeout_ms = ctx->options.peer_timeout_ms;
+    options.listen_fd = ctx->options.listen_fd;
+    options.cancelled = adli_give_up;
+    options.cancel_context = ctx;
+    adl_status status = ADL_OK;
+    if (ctx->env.supervisor_url && ctx->env.replicas > 1) {
+        status = adli_discover(ctx, &discovered);
+        options.master_addr = discovered;
+    }
+    if (status == ADL_OK)
+        status = adl_group_new(&options, &ctx->group);
+    free(discovered);
+    return status;
+}
+
+static adl_status check_options(const adl_options *options)
+{
+    if (options->size != sizeof *options)
+        return adli_fail(ADL_EINVAL, "adl_options: size is %zu, this library expects %zu",
+                         options->size, sizeof *options);
+    if (!(options->checkpoint_interval_s >= 0))
+        return adli_fail(ADL_EINVAL, "adl_options: checkpoint_interval_s must not be negative");
+    if (options->checkpoint_keep < 1)
+        return adli_fail(ADL_EINVAL, "adl_options: checkpoint_keep must be at least 1");
+    if (!(options->hints_interval_s > 0))
+        return adli_fail(ADL_EINVAL, "adl_options: hints_interval_s must be above 0");
+    return ADL_OK;
+}
+
+static adl_status start(adl_context *ctx, const adl_options *options)
+{
+    adl_env env;
+    adl_status status = check_options(options);
+    if (status == ADL_OK && !options->env)
+        status = adl_env_read(&env);
+    if (status == ADL_OK)
+        status = adli_env_copy_new(options->env ? options->env : &env, &ctx->env, &ctx->env_copy);
+    if (status == ADL_OK)
+        status = adli_env_check(&ctx->env);
+    if (status == ADL_OK && options->handle_signals)
+        status = adli_signals_install(ctx);
+    if (status == ADL_OK)
+        status = form_group(ctx);
+    if (status == ADL_OK)
+        status = adli_store_open(ctx);
+    if (status == ADL_OK)
+        status = adli_epoch_register(ctx);
+    adl_checkpoint_functions functions = {sizeof functions, save_metrics, load_metrics, NULL};
+    if (status == ADL_OK)
+        status = adli_state(ctx, "adaptdl.metrics", &functions, &ctx->metrics, NULL);
+    if (status == ADL_OK && ctx->env.rank == 0 && ctx->env.supervisor_url)
+        status = adli_hints_start(ctx);
+    return status;
+}
+
+/* Frees everything; the group's goodbye is sent by adl_group_free. */
+static void free_context(adl_context *ctx)
+{
+    adli_hints_stop(ctx);
+    while (ctx->owned)
+        adli_context_drop(ctx, ctx->owned->object);
+    adl_future_free(ctx->agreed);
+    adl_checkpoint_close(ctx->store);
+    adl_group_free(ctx->group);
+    adli_signals_remove(ctx);
+    adli_metrics_fini(&ctx->metrics);
+    adli_env_copy_free(ctx->env_copy);
+    free(ctx);
+}
+
+adl_status adl_init(const adl_options *options, adl_context **out)
+{
+    static const adl_options defaults = ADL_OPTIONS_INIT;
+    if (!options)
+        options = &defaults;
+    *out = NULL;
+    adl_context *ctx = adli_calloc(1, sizeof *ctx);
+    if (!ctx)
+        return adli_fail_memory("context");
+    ctx->options = *options;
+    adli_metrics_init(&ctx->metrics, adli_monotonic_s());
+    adl_status status = start(ctx, options);
+    if (status != ADL_OK) {
+        char why[ADLI_ERROR_MAX];
+        snprintf(why, sizeof why, "%s", adl_error());
+        if (ctx->group)
+            adl_group_abort(ctx->group, why);
+        free_context(ctx);
+        return adli_fail(status, "%s", why);
+    }
+    *out = ctx;
+    return ADL_OK;
+}
+
+int adl_exit_code(adl_status status)
+{
+    return status == ADL_OK ? 0 : status == ADL_EINTR ? 143 : 1;
+}
+
+int adl_finish(adl_context *ctx)
+{
+    if (ctx->status == ADL_OK && ctx->saves) {
+        adl_status saved = adli_save_now(ctx);
+        if (saved != ADL_OK) {
+            adli_wrap(saved, "the last checkpoint could not be saved");
+            adl_fail(ctx, saved);
+        }
+    }
+    int code = adl_exit_code(ctx->status);
+    if (ctx->status == ADL_OK || ctx->status == ADL_EINTR) {
+        if (ctx->save_failed)
+            code = 1;
+        /* A replica that is slower, or died after the last step, takes nothing from this one. */
+        if (adl_group_close(ctx->group, CLOSE_TIMEOUT_MS) != ADL_OK)
+            adli_log(ctx, ADL_LOG_WARNING, "leaving the other replicas: %s", adl_error());
+    } else {
+        adli_log(ctx, ADL_LOG_ERROR, "%s", ctx->error);
+        adl_group_abort(ctx->group, ctx->error);
+    }
+    free_context(ctx);
+    return code;
+}
+
+int adl_rank(const adl_context *ctx)
+{
+    return ctx->env.rank;
+}
+
+int adl_replicas(const adl_context *ctx)
+{
+    return ctx->env.replicas;
+}
+
+const adl_env *adl_context_env(const adl_context *ctx)
+{
+    return &ctx->env;
+}
+
+adl_group *adl_context_group(adl_context *ctx)
+{
+    return ctx->group;
+}
+
+adl_checkpoint *adl_context_store(adl_context *ctx)
+{
+    return ctx->store;
+}
+
+adl_status adl_context_status(const adl_context *ctx)
+{
+    return ctx->status;
+}
+
+const char *adl_context_error(const adl_context *ctx)
+{
+    return ctx->error;
+}
+
+bool adl_stopped(const adl_context *ctx)
+{
+    return ctx->status != ADL_OK;
+}
+
+adl_status adl_fail(adl_context *ctx, adl_status status)
+{
+    if (status != ADL_OK && ctx->status == ADL_OK) {
+        ctx->status = status;
+        snprintf(ctx->error, sizeof ctx->error, "%s", adl_error());
+    }
+    return status;
+}
+
+void adl_stop(adl_context *ctx)
+{
+    atomic_store(&ctx->stop_wanted, true);
+}
+
+void adl_save(adl_context *ctx)
+{
+    atomic_store(&ctx->save_wanted, true);
+}

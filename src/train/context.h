@@ -1,0 +1,108 @@
+/* The inside of a training context, shared by the files of this module. One struct on purpose: loops,
+ * data parallel, profile and hints all meet in it, and nothing of it is global. */
+#ifndef ADLI_TRAIN_CONTEXT_H
+#define ADLI_TRAIN_CONTEXT_H
+
+#include "adaptdl/context.h"
+#include "adaptdl/dp.h"
+#include "adaptdl/loop.h"
+#include "base/status.h"
+#include "train/metrics.h"
+
+#include <stdatomic.h>
+
+enum { ADLI_ERROR_MAX = 512 };
+
+/* Something made from the context, freed by adl_finish, last made first. */
+typedef struct adli_owned {
+    void *object;
+    void (*free)(void *object);
+    struct adli_owned *next;
+} adli_owned;
+
+typedef struct adli_hints adli_hints;
+typedef struct adli_env_copy adli_env_copy;
+
+struct adl_context {
+    adl_options options;
+    adl_env env; /* strings owned by env_copy */
+    adli_env_copy *env_copy;
+    bool signals; /* our handlers are installed for this context */
+    adl_group *group;
+    adl_checkpoint *store;
+    bool saves; /* rank 0 has a place for checkpoints */
+    adli_owned *owned;
+
+    adl_status status; /* first failure, ADL_EINTR when interrupted */
+    char error[ADLI_ERROR_MAX];
+    bool save_failed; /* interrupted, but the checkpoint could not be written */
+
+    atomic_bool stop_wanted, save_wanted; /* adl_stop, adl_save: any thread */
+    adl_future *agreed;                   /* the flags of the last step boundary, on their way */
+    double stop_seen_s;                   /* by adli_give_up; 0: not yet */
+
+    int finished_epochs;
+    bool in_epoch;
+    int loops_made;
+    uint64_t loop_serial, batch_serial; /* loops and batches begun: tell old gradients from new */
+    adl_loop *current, *training;
+    adl_dp *primary; /* the first wrapper made: its statistics choose batch sizes */
+
+    adli_metrics metrics;
+    adli_hints *hints; /* rank 0 with a supervisor, else NULL */
+};
+
+void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Sets *copy and copies the strings, so that the environment is read once. */
+ADL_MUST adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy);
+void adli_env_copy_free(adli_env_copy *copy);
+/* The checks that do not need the text of a variable: rank < replicas, ... */
+ADL_MUST adl_status adli_env_check(const adl_env *env);
+
+/* Hands an object to the context. On failure the object is freed. */
+ADL_MUST adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void *));
+/* Frees the object that was handed over last, for constructors that fail after that. */
+void adli_context_drop(adl_context *ctx, void *object);
+
+/* adl_state with any name. */
+ADL_MUST adl_status adli_state(adl_context *ctx, const char *name,
+                               const adl_checkpoint_functions *functions, void *user, bool *found);
+
+/* A step boundary: everyone is between two optimizer steps. Agrees on stopping and saving; when the
+ * answer is to stop, the checkpoint is written before this returns and the context is stopped. */
+void adli_boundary(adl_context *ctx);
+/* Saves now, on all replicas, and returns when it is on disk; the same result on each. */
+ADL_MUST adl_status adli_save_now(adl_context *ctx);
+
+/* Opens the store: rank 0 chooses the checkpoint, the others follow it or are sent its contents. */
+ADL_MUST adl_status adli_store_open(adl_context *ctx);
+
+/* The epoch counter's state. */
+ADL_MUST adl_status adli_epoch_register(adl_context *ctx);
+
+/* signal.c: the process-wide flag. A context is told (by its log) of the first signal. */
+ADL_MUST adl_status adli_signals_install(adl_context *ctx);
+void adli_signals_remove(adl_context *ctx);
+bool adli_signals_received(void);
+
+/* hints.c */
+ADL_MUST adl_status adli_hints_start(adl_context *ctx);
+void adli_hints_stop(adl_context *ctx);
+/* discover.c: rank 0's address (free) from the supervisor. */
+ADL_MUST adl_status adli_discover(adl_context *ctx, char **address);
+
+/* Does the context want to stop: a signal, or adl_stop? */
+static inline bool adli_stop_wanted(adl_context *ctx)
+{
+    return atomic_load_explicit(&ctx->stop_wanted, memory_order_relaxed) ||
+           (ctx->signals && adli_signals_received());
+}
+
+/* While the replicas come together: has a stop been wanted for a while? For a callback. Not at once,
+ * because replicas that are all on their way can still meet and then stop in order, together; one
+ * that leaves early looks like a failure to the others. */
+bool adli_give_up(void *ctx);
+
+#endif

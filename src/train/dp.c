@@ -1,0 +1,277 @@
+/* Making a data-parallel wrapper: where gradients lie, which of them travel together. */
+#include "train/dp.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "train/context.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void free_dp(void *object)
+{
+    adl_dp *dp = object;
+    adl_reducer_free(dp->reducer);
+    adl_noise_free(dp->noise);
+    free(dp->places);
+    free(dp->buckets);
+    free(dp->bucket_norms);
+    free(dp->sum);
+    free(dp->before);
+    free(dp->local);
+    free(dp->total);
+    free(dp->factors);
+    if (dp->own_flat)
+        free(dp->flat);
+    free(dp);
+}
+
+static adl_status check(const adl_dp_options *options)
+{
+    if (options->size != sizeof *options)
+        return adli_fail(ADL_EINVAL, "adl_dp_options: size is %zu, this library expects %zu",
+                         options->size, sizeof *options);
+    const adl_optim_ops *optim = options->optim;
+    if (!options->name || !*options->name)
+        return adli_fail(ADL_EINVAL, "data parallel: it needs a name");
+    if (!optim || optim->size != sizeof *optim || !optim->step || !optim->lr || !optim->save ||
+        !optim->save_size || !optim->load || optim->group_count < 1)
+        return adli_fail(ADL_EINVAL, "data parallel %s: the optimizer's functions are incomplete",
+                         options->name);
+    if (optim->group_count > ADL_REDUCER_EXTRA_MAX)
+        return adli_fail(ADL_EINVAL, "data parallel %s: %zu parameter groups, at most %d",
+                         options->name, optim->group_count, ADL_REDUCER_EXTRA_MAX);
+    if (!(options->clip_norm >= 0))
+        return adli_fail(ADL_EINVAL, "data parallel %s: clip_norm must not be negative",
+                         options->name);
+    return options->rule ? adl_scaling_check(options->rule) : ADL_OK;
+}
+
+/* Lists the parameters of all groups; their places are in the given block if they fit there. */
+static adl_status list_params(adl_dp *dp)
+{
+    const adl_optim_ops *optim = dp->optim;
+    size_t values = 0, at = 0;
+    for (size_t g = 0; g < dp->groups; g++)
+        dp->params += optim->groups[g].count;
+    dp->places = adli_calloc(dp->params, sizeof *dp->places);
+    if (!dp->places)
+        return adli_fail_memory("data parallel");
+    for (size_t g = 0; g < dp->groups; g++)
+        for (size_t i = 0; i < optim->groups[g].count; i++) {
+            const adl_param *param = &optim->groups[g].params[i];
+            if (!param->value || !param->grad || !param->name)
+                return adli_fail(ADL_EINVAL,
+                                 "data parallel %s: parameter %zu of group %zu has no "
+                                 "name, value or gradient",
+                                 dp->name, i, g);
+            dp->places[at++] =
+                (adli_place){.param = param, .group = g, .index = i, .offset = values};
+            values += param->count;
+        }
+    if (values == 0)
+        return adli_fail(ADL_EINVAL, "data parallel %s: there are no parameters", dp->name);
+    dp->flat_count = values;
+    return ADL_OK;
+}
+
+/* Uses the block that the options name, if every gradient lies in it. */
+static bool adopt_flat(adl_dp *dp)
+{
+    uintptr_t start = (uintptr_t)dp->options.flat_grads;
+    for (size_t i = 0; i < dp->params && start; i++) {
+        uintptr_t grad = (uintptr_t)dp->places[i].param->grad;
+        size_t offset = (grad - start) / sizeof(float);
+        if (grad < start || offset > dp->options.flat_count ||
+            dp->places[i].param->count > dp->options.flat_count - offset)
+            start = 0;
+    }
+    if (!start)
+        return false;
+    for (size_t i = 0; i < dp->params; i++)
+        dp->places[i].offset = ((uintptr_t)dp->places[i].param->grad - start) / sizeof(float);
+    dp->flat = dp->options.flat_grads;
+    dp->flat_count = dp->options.flat_count;
+    return true;
+}
+
+static int by_offset_descending(const void *a, const void *b)
+{
+    size_t x = (*(adli_place *const *)a)->offset, y = (*(adli_place *const *)b)->offset;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Cuts the block from its end: a bucket is closed when it has reached bucket_bytes. */
+static adl_status make_buckets(adl_dp *dp)
+{
+    adli_place **order = adli_calloc(dp->params, sizeof *order);
+    dp->buckets = adli_calloc(dp->params, sizeof *dp->buckets);
+    if (!order || !dp->buckets) {
+        free(order);
+        return adli_fail_memory("data parallel");
+    }
+    for (size_t i = 0; i < dp->params; i++)
+        order[i] = &dp->places[i];
+    qsort(order, dp->params, sizeof *order, by_offset_descending);
+    adli_bucket *bucket = NULL;
+    for (size_t i = 0; i < dp->params; i++) {
+        adli_place *place = order[i];
+        size_t end = place->offset + place->param->count;
+        if (!bucket || bucket->count * sizeof(float) >= dp->options.bucket_bytes) {
+            bucket = &dp->buckets[dp->bucket_count++];
+            bucket->offset = end;
+        }
+        bucket->count += bucket->offset - place->offset;
+        bucket->offset = place->offset;
+        bucket->params++;
+        place->bucket = dp->bucket_count - 1;
+    }
+    free(order);
+    dp->bucket_norms = adli_calloc(dp->bucket_count * dp->groups, sizeof(double));
+    if (!dp->bucket_norms)
+        return adli_fail_memory("data parallel");
+    for (size_t b = 0; b < dp->bucket_count; b++)
+        dp->buckets[b].norms = dp->bucket_norms + b * dp->groups;
+    return ADL_OK;
+}
+
+static adl_status allocate(adl_dp *dp)
+{
+    adl_context *ctx = dp->ctx;
+    dp->local = adli_calloc(dp->groups, sizeof(double));
+    dp->total = adli_calloc(dp->groups, sizeof(double));
+    dp->factors = adli_calloc(dp->groups, sizeof(double));
+    if (!dp->local || !dp->total || !dp->factors)
+        return adli_fail_memory("data parallel");
+    for (size_t g = 0; g < dp->groups; g++)
+        dp->factors[g] = 1;
+    adl_status status = list_params(dp);
+    if (status == ADL_OK && !adopt_flat(dp) && ctx->env.replicas > 1) {
+        dp->own_flat = true;
+        dp->flat = adli_calloc(dp->flat_count, sizeof(float));
+        if (!dp->flat)
+            status = adli_fail_memory("gradients");
+    }
+    if (status == ADL_OK)
+        status = make_buckets(dp);
+    if (status == ADL_OK)
+        status = adl_noise_new(dp->groups, &dp->noise);
+    if (status == ADL_OK && ctx->env.replicas > 1) {
+        adl_reducer_options options = ADL_REDUCER_OPTIONS_INIT;
+        options.transport = dp->options.transport;
+        options.wire = dp->options.wire;
+        if (options.max_pending < dp->bucket_count)
+            options.max_pending = dp->bucket_count;
+        status = adl_reducer_new(ctx->group, &options, &dp->reducer);
+    }
+    return status;
+}
+
+adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **out)
+{
+    *out = NULL;
+    adl_status status = check(options);
+    if (status != ADL_OK)
+        return status;
+    adl_dp *dp = adli_calloc(1, sizeof *dp);
+    if (!dp)
+        return adli_fail_memory("data parallel");
+    dp->ctx = ctx;
+    dp->options = *options;
+    dp->optim = options->optim;
+    dp->groups = options->optim->group_count;
+    dp->loss_scale = dp->gain = dp->accum_count = dp->accum_scale = 1;
+    bool adam = strcmp(dp->optim->kind, "adam") == 0 || strcmp(dp->optim->kind, "adamw") == 0;
+    if (options->rule)
+        dp->rule = *options->rule;
+    else
+        dp->rule.kind = adam ? ADL_SCALING_ADAMSCALE : ADL_SCALING_ADASCALE;
+    snprintf(dp->name, sizeof dp->name, "%s", options->name);
+    bool found = false;
+    status = adli_context_own(ctx, dp, free_dp);
+    if (status != ADL_OK)
+        return status;
+    status = allocate(dp);
+    if (status == ADL_OK)
+        status = adli_dp_register(dp, &found);
+    if (status == ADL_OK && !found)
+        status = adli_dp_share(dp);
+    if (status != ADL_OK) {
+        adli_context_drop(ctx, dp);
+        return status;
+    }
+    if (!ctx->primary)
+        ctx->primary = dp;
+    adli_dp_publish(dp);
+    *out = dp;
+    return ADL_OK;
+}
+
+void adli_dp_publish(adl_dp *dp)
+{
+    adl_context *ctx = dp->ctx;
+    if (ctx->primary == dp)
+        adli_metrics_gradient(&ctx->metrics, adl_noise_params(dp->noise), dp->known,
+                              adl_noise_progress(dp->noise));
+}
+
+void adl_dp_set_loss_scale(adl_dp *dp, double loss_scale)
+{
+    dp->loss_scale = loss_scale;
+}
+
+double adl_dp_gain(const adl_dp *dp)
+{
+    return dp->gain;
+}
+
+double adl_dp_predict_gain(const adl_dp *dp, double scale)
+{
+    return adl_noise_gain(dp->noise, scale);
+}
+
+adl_grad_params adl_dp_grad_params(const adl_dp *dp)
+{
+    return adl_noise_params(dp->noise);
+}
+
+double adl_dp_progress(const adl_dp *dp)
+{
+    return adl_noise_progress(dp->noise);
+}
+
+double adl_dp_lr_factor(const adl_dp *dp, size_t group)
+{
+    return group < dp->groups ? dp->factors[group] : 1;
+}
+
+int64_t adl_dp_skipped(const adl_dp *dp)
+{
+    return dp->skipped;
+}
+
+adl_status adl_dp_to_tensorboard(const adl_dp *dp, adl_tensorboard *writer, int64_t step,
+                                 const char *prefix)
+{
+    adl_grad_params grad = adl_noise_params(dp->noise);
+    const struct {
+        const char *tag;
+        double value;
+    } scalars[] = {{"Gradient_Norm_Sqr", grad.sqr},
+                   {"Gradient_Variance", grad.var},
+                   {"Gain", dp->gain},
+                   {"Learning_Rate_Factor", dp->factors[0]},
+                   {"Accum_Scale", dp->accum_scale},
+                   {"Accum_Count", dp->accum_count},
+                   {"Progress", adl_noise_progress(dp->noise)}};
+    adl_status status = ADL_OK;
+    for (size_t i = 0; writer && i < ADLI_COUNT(scalars) && status == ADL_OK; i++) {
+        char tag[ADL_TENSORBOARD_TAG_MAX];
+        snprintf(tag, sizeof tag, "%s%s", prefix ? prefix : "", scalars[i].tag);
+        status = adl_tensorboard_scalar(writer, tag, scalars[i].value, step,
+                                        adli_clock_of(CLOCK_REALTIME));
+    }
+    return status;
+}

@@ -1,0 +1,333 @@
+/* One step of data parallel training. The mathematics is told in adaptdl/dp.h; here is its order: each
+ * gradient is seen to once, when it is final (hook) or at the latest in adl_dp_step, and its norm is
+ * taken then, while it is in the cache. */
+#include "train/dp.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "train/context.h"
+#include "train/loop.h"
+#include "train/norms.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1024, PRECONDITION_AFTER = 5, SKIPPED_MAX = 200 };
+
+/* Does this batch end the optimizer step, and is its gradient the only one of it? */
+static bool ends_step(const adl_dp *dp)
+{
+    return adl_loop_optim_step(dp->ctx->current);
+}
+
+static bool single(const adl_dp *dp)
+{
+    return dp->ctx->env.replicas == 1 && dp->accumulated == 0 && ends_step(dp);
+}
+
+/* Squared norm of a gradient of the place's size, divided by the preconditioner if that is on. */
+static double norm_sqr(const adl_dp *dp, const adli_place *place, const float *g)
+{
+    if (!dp->precondition)
+        return adli_norm_sqr(g, NULL, place->param->count);
+    double sum = 0;
+    float pre[CHUNK];
+    for (size_t i = 0; i < place->param->count; i += CHUNK) {
+        size_t n = place->param->count - i < CHUNK ? place->param->count - i : CHUNK;
+        dp->optim->precondition(dp->optim->self, place->group, place->index, i, n, pre);
+        sum += adli_norm_sqr(g + i, pre, n);
+    }
+    return sum;
+}
+
+/* The norms of this gradient, of the one before, and of their mean, into dp->pair. */
+static void norm_pair(adl_dp *dp, const adli_place *place)
+{
+    const float *g = place->param->grad;
+    float *before = dp->before + place->offset;
+    memset(dp->pair, 0, sizeof dp->pair);
+    if (!dp->precondition) {
+        adli_norm_pair(g, before, NULL, place->param->count, dp->pair);
+        return;
+    }
+    float pre[CHUNK];
+    for (size_t i = 0; i < place->param->count; i += CHUNK) {
+        size_t n = place->param->count - i < CHUNK ? place->param->count - i : CHUNK;
+        dp->optim->precondition(dp->optim->self, place->group, place->index, i, n, pre);
+        adli_norm_pair(g + i, before + i, pre, n, dp->pair);
+    }
+}
+
+/* Was the first gradient of the present batch seen to already? */
+static bool in_batch(const adl_dp *dp)
+{
+    return dp->in_batch && dp->batch_serial == dp->ctx->batch_serial;
+}
+
+/* Before the first gradient of a batch. */
+static adl_status begin_batch(adl_dp *dp)
+{
+    adl_context *ctx = dp->ctx;
+    adl_loop *loop = ctx->current;
+    if (!loop || !loop->in_step)
+        return adli_fail(ADL_ESTATE, "data parallel %s: a training step outside a loop over data",
+                         dp->name);
+    adl_status status = adli_loop_trains(loop);
+    if (status != ADL_OK)
+        return status;
+    if (dp->in_batch && dp->buckets_started > 0) { /* backward, but no step: left by the program */
+        status = adl_reducer_wait_all(dp->reducer, -1);
+        if (status != ADL_OK)
+            return status;
+    }
+    if (dp->loop_serial != ctx->loop_serial) /* a loop that was left while accumulating */
+        dp->accumulated = 0;
+    dp->loop_serial = ctx->loop_serial;
+    dp->batch_serial = ctx->batch_serial;
+    if (dp->accumulated == 0) {
+        const adl_optim_ops *optim = dp->optim;
+        dp->whole = true;
+        dp->precondition =
+            optim->precondition && optim->steps && optim->steps(optim->self) >= PRECONDITION_AFTER;
+        memset(dp->bucket_norms, 0, dp->bucket_count * dp->groups * sizeof(double));
+        memset(dp->total, 0, dp->groups * sizeof(double));
+    }
+    bool wants_sum = !ends_step(dp) && !dp->sum;
+    bool wants_before = single(dp) && !dp->before && !ctx->metrics.off;
+    if (wants_sum)
+        dp->sum = adli_calloc(dp->flat_count, sizeof(float));
+    if (wants_before)
+        dp->before = adli_calloc(dp->flat_count, sizeof(float));
+    if ((wants_sum && !dp->sum) || (wants_before && !dp->before))
+        return adli_fail_memory("gradients");
+    for (size_t i = 0; i < dp->params; i++)
+        dp->places[i].ready = false;
+    for (size_t b = 0; b < dp->bucket_count; b++)
+        dp->buckets[b].waiting = dp->buckets[b].params;
+    dp->buckets_started = 0;
+    dp->in_batch = true;
+    return ADL_OK;
+}
+
+/* Buckets start in order, so that replicas whose gradients become ready in another order agree. */
+static adl_status start_buckets(adl_dp *dp)
+{
+    while (dp->buckets_started < dp->bucket_count) {
+        adli_bucket *bucket = &dp->buckets[dp->buckets_started];
+        if (bucket->waiting > 0)
+            break;
+        adl_status status = adl_reducer_start(dp->reducer, dp->flat + bucket->offset, bucket->count,
+                                              bucket->norms, dp->groups, NULL);
+        if (status != ADL_OK)
+            return status;
+        dp->buckets_started++;
+    }
+    return ADL_OK;
+}
+
+/* A gradient that ends its step: brings in what was accumulated and hands it to its bucket. */
+static adl_status see_last(adl_dp *dp, adli_place *place)
+{
+    adli_bucket *bucket = &dp->buckets[place->bucket];
+    float *grad = place->param->grad;
+    size_t n = place->param->count;
+    bool measured = !dp->ctx->metrics.off;
+    if (single(dp)) {
+        if (measured) {
+            norm_pair(dp, place);
+            /* Without a gradient before, only whether this one is finite is of interest. */
+            bucket->norms[place->group] += dp->pair[0] + dp->pair[dp->have_before ? 1 : 0];
+            dp->total[place->group] += dp->pair[dp->have_before ? 2 : 0];
+        }
+        return ADL_OK;
+    }
+    if (measured)
+        bucket->norms[place->group] += norm_sqr(dp, place, grad);
+    if (dp->accumulated > 0)
+        adli_add_scaled(grad, dp->sum + place->offset, 1.0f / (float)(dp->accumulated + 1), n);
+    if (!dp->reducer)
+        return ADL_OK;
+    if (dp->own_flat)
+        memcpy(dp->flat + place->offset, grad, n * sizeof *grad);
+    bucket->waiting--;
+    return start_buckets(dp);
+}
+
+static adl_status see_gradient(adl_dp *dp, adli_place *place)
+{
+    if (place->ready)
+        return ADL_OK;
+    place->ready = true;
+    if (ends_step(dp))
+        return see_last(dp, place);
+    const float *grad = place->param->grad;
+    if (!dp->ctx->metrics.off)
+        dp->buckets[place->bucket].norms[place->group] += norm_sqr(dp, place, grad);
+    adli_add(dp->sum + place->offset, grad, place->param->count, dp->accumulated == 0);
+    return ADL_OK;
+}
+
+adl_status adl_dp_grad_ready(adl_dp *dp, size_t param)
+{
+    adl_context *ctx = dp->ctx;
+    if (ctx->status != ADL_OK)
+        return ctx->status;
+    if (param >= dp->params)
+        return adl_fail(ctx, adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of %zu",
+                                       dp->name, param, dp->params));
+    adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
+    return adl_fail(ctx, status == ADL_OK ? see_gradient(dp, &dp->places[param]) : status);
+}
+
+adl_status adl_dp_hook(void *dp, size_t param)
+{
+    return adl_dp_grad_ready(dp, param);
+}
+
+/* Waits for the averages. */
+static adl_status reduce(adl_dp *dp)
+{
+    double start_s = adli_monotonic_s();
+    adl_status status = adl_reducer_wait_all(dp->reducer, -1);
+    dp->ctx->current->sync_s += adli_monotonic_s() - start_s;
+    for (size_t i = 0; dp->own_flat && i < dp->params && status == ADL_OK; i++)
+        memcpy(dp->places[i].param->grad, dp->flat + dp->places[i].offset,
+               dp->places[i].param->count * sizeof(float));
+    return status;
+}
+
+/* local: mean |g_i|^2, total: |g|^2, per group. False: something is not finite. */
+static bool measure(adl_dp *dp, int count)
+{
+    bool alone = count == 1, finite = true;
+    memset(dp->local, 0, dp->groups * sizeof(double));
+    for (size_t b = 0; b < dp->bucket_count; b++)
+        for (size_t g = 0; g < dp->groups; g++)
+            dp->local[g] += dp->buckets[b].norms[g] / (alone ? 2 : count);
+    for (size_t i = 0; i < dp->params && !alone; i++)
+        dp->total[dp->places[i].group] += norm_sqr(dp, &dp->places[i], dp->places[i].param->grad);
+    for (size_t g = 0; g < dp->groups; g++)
+        finite &= isfinite(dp->local[g]) && isfinite(dp->total[g]);
+    return finite;
+}
+
+static adl_status skip(adl_dp *dp)
+{
+    dp->have_before = false;
+    if (dp->skipped++ == 0 && dp->ctx->env.rank == 0)
+        adli_log(dp->ctx, ADL_LOG_WARNING,
+                 "data parallel %s: a gradient is not finite; such steps are skipped (said once)",
+                 dp->name);
+    if (++dp->skipped_in_a_row < SKIPPED_MAX)
+        return ADL_OK;
+    return adli_fail(ADL_EINVAL,
+                     "data parallel %s: %d gradients in a row were not finite: training "
+                     "has diverged",
+                     dp->name, SKIPPED_MAX);
+}
+
+static adl_status update_noise(adl_dp *dp, int count, double scale)
+{
+    bool skipped = false;
+    adl_status status = ADL_OK;
+    bool have_before = dp->have_before;
+    dp->have_before = dp->whole && count == 1;
+    if (!dp->whole)
+        return ADL_OK;
+    if (count > 1) {
+        status = adl_noise_update(dp->noise, dp->local, dp->total, count, scale, dp->loss_scale,
+                                  &skipped);
+        dp->known |= status == ADL_OK && !skipped;
+        return status;
+    }
+    if (have_before) {
+        status = adl_noise_update_pair(dp->noise, dp->local, dp->total, dp->accum_scale,
+                                       dp->loss_scale, &skipped);
+        dp->known |= status == ADL_OK && !skipped;
+    }
+    return status;
+}
+
+/* Shortens the gradient to c / sqrt(gain), see adaptdl/dp.h. */
+static void clip(adl_dp *dp, double gain)
+{
+    double sqr = 0;
+    for (size_t i = 0; i < dp->params; i++)
+        sqr += adli_norm_sqr(dp->places[i].param->grad, NULL, dp->places[i].param->count);
+    double norm = sqrt(sqr), most = dp->options.clip_norm * dp->loss_scale / sqrt(gain);
+    if (norm <= most)
+        return;
+    for (size_t i = 0; i < dp->params; i++)
+        adli_scale(dp->places[i].param->grad, (float)(most / norm), dp->places[i].param->count);
+}
+
+static adl_status step_optimizer(adl_dp *dp, double scale)
+{
+    adl_loop *loop = dp->ctx->current;
+    const adl_optim_ops *optim = dp->optim;
+    double nominal = dp->accum_scale * (loop->accum_steps + 1);
+    if (optim->restart && dp->last_scale > 0 && dp->last_scale != nominal)
+        optim->restart(optim->self);
+    dp->last_scale = nominal;
+    dp->gain = adl_noise_gain(dp->noise, scale);
+    for (size_t g = 0; g < dp->groups; g++) {
+        adl_scaling_input input = {.grad = adl_noise_group_params(dp->noise, g),
+                                   .scale = scale,
+                                   .progress = adl_noise_progress(dp->noise),
+                                   .init_batch_size = loop->batch_size};
+        dp->factors[g] = adl_scaling_factor(&dp->rule, &input);
+    }
+    if (dp->options.clip_norm > 0)
+        clip(dp, dp->gain);
+    adl_status status = optim->step(optim->self, dp->factors);
+    if (status == ADL_OK)
+        adl_noise_advance(dp->noise, scale);
+    return status;
+}
+
+static adl_status finish_step(adl_dp *dp)
+{
+    adl_context *ctx = dp->ctx;
+    adl_loop *loop = ctx->current;
+    int micro = dp->accumulated + 1, count = micro * ctx->env.replicas;
+    dp->accumulated = 0;
+    adl_status status = dp->reducer ? reduce(dp) : ADL_OK;
+    if (status != ADL_OK)
+        return status;
+    if (ctx->metrics.off) {
+        dp->have_before = false;
+        return dp->optim->step(dp->optim->self, NULL);
+    }
+    dp->accum_scale = (double)ctx->env.replicas * loop->local_bsz / loop->batch_size;
+    dp->accum_count = micro;
+    double scale = dp->accum_scale * micro;
+    if (!measure(dp, count))
+        return skip(dp);
+    dp->skipped_in_a_row = 0;
+    status = update_noise(dp, count, scale);
+    if (status == ADL_OK)
+        status = step_optimizer(dp, scale);
+    adli_dp_publish(dp);
+    return status;
+}
+
+adl_status adl_dp_step(adl_dp *dp)
+{
+    adl_context *ctx = dp->ctx;
+    if (ctx->status != ADL_OK)
+        return ctx->status;
+    adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
+    if (status != ADL_OK)
+        return adl_fail(ctx, status);
+    dp->in_batch = false;
+    dp->whole &= ctx->current->size == ctx->current->local_bsz;
+    for (size_t i = dp->params; i > 0 && status == ADL_OK;
+         i--) /* last layer first, as a hook would */
+        status = see_gradient(dp, &dp->places[i - 1]);
+    if (status == ADL_OK && ends_step(dp))
+        status = finish_step(dp);
+    else
+        dp->accumulated++;
+    return adl_fail(ctx, status);
+}

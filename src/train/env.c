@@ -1,0 +1,156 @@
+/* The environment variables of a replica, read once and checked: a launcher's typing error should be
+ * one clear line, not a hang on the wrong port. */
+#include "train/context.h"
+
+#include "base/mem.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An empty variable counts as one that is not set: that is how shells and YAML files "unset". */
+static const char *text(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && *value ? value : NULL;
+}
+
+static adl_status number(const char *variable, int low, int high, int *out)
+{
+    const char *value = text(variable);
+    if (!value)
+        return ADL_OK;
+    char *end;
+    long parsed = strtol(value, &end, 10);
+    if (*end != '\0' || end == value || value[0] == ' ')
+        return adli_fail(ADL_EINVAL, "%s=%s: not a whole number", variable, value);
+    if (parsed < low || parsed > high)
+        return adli_fail(ADL_EINVAL, "%s=%s: must be from %d to %d", variable, value, low, high);
+    *out = (int)parsed;
+    return ADL_OK;
+}
+
+/* "namespace/name", each part fit for a path of a URL. */
+static adl_status check_job_id(const char *id)
+{
+    const char *slash = strchr(id, '/');
+    if (!slash || slash == id || !slash[1] || strchr(slash + 1, '/'))
+        return adli_fail(ADL_EINVAL, "ADAPTDL_JOB_ID=%s: must be namespace/name", id);
+    for (const char *at = id; *at; at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/", *at))
+            return adli_fail(
+                ADL_EINVAL, "ADAPTDL_JOB_ID=%s: only letters, digits, '-', '.' and '_' are allowed",
+                id);
+    return ADL_OK;
+}
+
+static adl_status check_version(const char *version)
+{
+    char *end;
+    long theirs = strtol(version, &end, 10);
+    if (end == version || (*end != '.' && *end != '\0') || version[0] < '0' || version[0] > '9')
+        return adli_fail(ADL_EINVAL, "ADAPTDL_SCHED_VERSION=%s: not a version", version);
+    long ours = strtol(adl_version(), NULL, 10);
+    if (theirs != ours)
+        return adli_fail(ADL_EINVAL,
+                         "ADAPTDL_SCHED_VERSION=%s: the scheduler is of major version %ld, this "
+                         "library is %s; use a library of major version %ld",
+                         version, theirs, adl_version(), theirs);
+    return ADL_OK;
+}
+
+adl_status adli_env_check(const adl_env *env)
+{
+    if (env->replicas < 1)
+        return adli_fail(ADL_EINVAL, "ADAPTDL_NUM_REPLICAS=%d: must be at least 1", env->replicas);
+    if (env->rank < 0 || env->rank >= env->replicas)
+        return adli_fail(ADL_EINVAL,
+                         "ADAPTDL_REPLICA_RANK=%d: must be below ADAPTDL_NUM_REPLICAS=%d",
+                         env->rank, env->replicas);
+    if (env->nodes < 1 || env->nodes > env->replicas)
+        return adli_fail(ADL_EINVAL,
+                         "ADAPTDL_NUM_NODES=%d: must be from 1 to ADAPTDL_NUM_REPLICAS=%d",
+                         env->nodes, env->replicas);
+    if (env->restarts < 0)
+        return adli_fail(ADL_EINVAL, "ADAPTDL_NUM_RESTARTS=%d: must not be negative",
+                         env->restarts);
+    if (env->master_port < 0 || env->master_port > 65535)
+        return adli_fail(ADL_EINVAL, "ADAPTDL_MASTER_PORT=%d: must be from 0 to 65535",
+                         env->master_port);
+    const char *url = env->supervisor_url;
+    if (url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+        return adli_fail(ADL_EINVAL,
+                         "ADAPTDL_SUPERVISOR_URL=%s: must start with http:// or https://", url);
+    adl_status status = env->job_id ? check_job_id(env->job_id) : ADL_OK;
+    if (status == ADL_OK && url && !env->job_id)
+        status = adli_fail(ADL_EINVAL,
+                           "ADAPTDL_SUPERVISOR_URL=%s is set, but ADAPTDL_JOB_ID is not", url);
+    if (status == ADL_OK && env->sched_version)
+        status = check_version(env->sched_version);
+    return status;
+}
+
+adl_status adl_env_read(adl_env *out)
+{
+    adl_env env = ADL_ENV_INIT;
+    env.checkpoint_path = text("ADAPTDL_CHECKPOINT_PATH");
+    env.share_path = text("ADAPTDL_SHARE_PATH");
+    env.job_id = text("ADAPTDL_JOB_ID");
+    env.supervisor_url = text("ADAPTDL_SUPERVISOR_URL");
+    env.sched_version = text("ADAPTDL_SCHED_VERSION");
+    env.tensorboard_logdir = text("ADAPTDL_TENSORBOARD_LOGDIR");
+    env.job_secret = text("ADAPTDL_JOB_SECRET");
+    if (text("ADAPTDL_MASTER_ADDR"))
+        env.master_addr = text("ADAPTDL_MASTER_ADDR");
+    adl_status status = number("ADAPTDL_MASTER_PORT", 0, 65535, &env.master_port);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_NUM_REPLICAS", 1, 1 << 20, &env.replicas);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_REPLICA_RANK", 0, 1 << 20, &env.rank);
+    env.nodes = env.replicas;
+    if (status == ADL_OK)
+        status = number("ADAPTDL_NUM_NODES", 1, 1 << 20, &env.nodes);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_NUM_RESTARTS", 0, INT_MAX, &env.restarts);
+    if (status == ADL_OK)
+        status = adli_env_check(&env);
+    if (status == ADL_OK && env.replicas > 1 && env.master_port == 0)
+        status =
+            adli_fail(ADL_EINVAL, "ADAPTDL_MASTER_PORT is not set: %d replicas need rank 0's port",
+                      env.replicas);
+    if (status == ADL_OK)
+        *out = env;
+    return status;
+}
+
+struct adli_env_copy {
+    char *text[8];
+};
+
+adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy)
+{
+    *out = *env;
+    *copy = adli_calloc(1, sizeof **copy);
+    if (!*copy)
+        return adli_fail_memory("environment");
+    const char **fields[] = {&out->checkpoint_path,    &out->share_path,     &out->job_id,
+                             &out->master_addr,        &out->supervisor_url, &out->sched_version,
+                             &out->tensorboard_logdir, &out->job_secret};
+    for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
+        if (!*fields[i])
+            continue;
+        *fields[i] = (*copy)->text[i] = adli_strdup(*fields[i]);
+        if (!*fields[i])
+            return adli_fail_memory("environment");
+    }
+    return ADL_OK;
+}
+
+void adli_env_copy_free(adli_env_copy *copy)
+{
+    if (!copy)
+        return;
+    for (size_t i = 0; i < ADLI_COUNT(copy->text); i++)
+        free(copy->text[i]);
+    free(copy);
+}

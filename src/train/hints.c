@@ -1,0 +1,249 @@
+/* Hints to the scheduler: rank 0, every 30 s, from a thread of its own, so that neither a slow
+ * supervisor nor the fitting of the step-time model is ever on the path of a step. */
+#include "train/hints.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/http.h"
+#include "train/context.h"
+#include "train/thread.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PUT_TIMEOUT_MS = 20000, JSON_MAX = 4 << 20, ANSWER_MAX = 1 << 20 };
+
+struct adli_hints {
+    adl_context *ctx;
+    adli_http *http;
+    adli_buf url;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool ending; /* under lock */
+    bool warned;
+};
+
+static void put_int(adli_buf *out, const char *key, int64_t value, bool known)
+{
+    adli_buf_printf(out, ", \"%s\": ", key);
+    if (known)
+        adli_buf_printf(out, "%lld", (long long)value);
+    else
+        adli_buf_puts(out, "null");
+}
+
+static void put_double(adli_buf *out, const char *key, double value)
+{
+    adli_buf_printf(out, "\"%s\": ", key);
+    adli_buf_double(out, value);
+}
+
+static void put_bounds(adli_buf *out, const adli_job_facts *facts)
+{
+    adli_buf_puts(out, ", \"localBszBounds\": ");
+    if (!facts->min_local && !facts->max_local) {
+        adli_buf_puts(out, "null");
+        return;
+    }
+    int low = facts->min_local ? facts->min_local : 1;
+    int high = facts->max_local ? facts->max_local : facts->max_batch_size;
+    adli_buf_printf(out, "[%d, %d]", low, high);
+}
+
+static void put_perf(adli_buf *out, const adl_perf_params *perf)
+{
+    const struct {
+        const char *key;
+        double value;
+    } fields[] = {{"alpha_c", perf->alpha_c}, {"beta_c", perf->beta_c},
+                  {"alpha_n", perf->alpha_n}, {"beta_n", perf->beta_n},
+                  {"alpha_r", perf->alpha_r}, {"beta_r", perf->beta_r},
+                  {"gamma", perf->gamma}};
+    for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
+        adli_buf_puts(out, i ? ", " : ", \"perfParams\": {");
+        put_double(out, fields[i].key, fields[i].value);
+    }
+    adli_buf_puts(out, "}");
+}
+
+static void put_profile(adli_buf *out, const adli_metrics_view *view)
+{
+    adli_buf_puts(out, ", \"profile\": [");
+    for (size_t i = 0; i < view->count; i++) {
+        const adl_profile_point *point = &view->points[i];
+        adli_buf_printf(out, "%s{\"nodes\": %d, \"replicas\": %d, \"localBsz\": %d, ",
+                        i ? ", " : "", point->nodes, point->replicas, (int)point->local_bsz);
+        put_double(out, "accumTime", point->accum_time_s);
+        adli_buf_puts(out, ", ");
+        put_double(out, "optimTime", point->optim_time_s);
+        adli_buf_puts(out, "}");
+    }
+    adli_buf_puts(out, "]");
+}
+
+adl_status adli_hints_json(const adli_metrics_view *view, adli_buf *out)
+{
+    const adli_job_facts *facts = &view->facts;
+    adli_buf_printf(out, "{\"initBatchSize\": %d", facts->init_batch_size);
+    put_bounds(out, facts);
+    put_int(out, "globalBatchSize", facts->batch_size, true);
+    put_int(out, "maxBatchSize", facts->max_batch_size, facts->max_batch_size > 0);
+    put_int(out, "maxProfiledReplicas", view->max_profiled_replicas, true);
+    adli_buf_printf(out, ", \"gradientAccumulation\": %s", facts->accumulation ? "true" : "false");
+    if (view->have_grad) {
+        adli_buf_puts(out, ", \"gradParams\": {");
+        put_double(out, "norm", view->grad.sqr);
+        adli_buf_puts(out, ", ");
+        put_double(out, "var", view->grad.var);
+        adli_buf_puts(out, "}");
+    }
+    if (view->fitted)
+        put_perf(out, &view->perf);
+    adli_buf_puts(out, ", ");
+    put_double(out, "progress", view->progress);
+    put_int(out, "epoch", facts->epoch, true);
+    put_int(out, "targetEpochs", facts->target_epochs, true);
+    adli_buf_puts(out, ", ");
+    put_double(out, "iterationsPerEpoch", (double)facts->examples / facts->init_batch_size);
+    adli_buf_puts(out, ", ");
+    put_double(out, "elapsed", view->elapsed_s);
+    put_profile(out, view);
+    adli_buf_puts(out, "}");
+    return adli_buf_check(out);
+}
+
+static adl_status send_json(adli_hints *hints, const adli_buf *json)
+{
+    adli_http_request request = {.method = "PUT",
+                                 .url = hints->url.data,
+                                 .body = json->data,
+                                 .body_length = json->length,
+                                 .timeout_ms = PUT_TIMEOUT_MS};
+    adli_buf answer;
+    int code;
+    adli_buf_init(&answer, ANSWER_MAX);
+    adl_status status = adli_http_exchange(hints->http, &request, &answer, &code);
+    if (status == ADL_OK && (code < 200 || code > 299))
+        status = adli_fail(ADL_ENET, "PUT %s: the supervisor answered %d %.200s", hints->url.data,
+                           code, answer.data);
+    adli_buf_fini(&answer);
+    return status;
+}
+
+/* Reports if there is something to report. A supervisor that is away is worth one warning. */
+static void report(adli_hints *hints)
+{
+    adl_context *ctx = hints->ctx;
+    adli_metrics_view view;
+    adli_buf json;
+    adli_buf_init(&json, JSON_MAX);
+    adl_status status = adli_metrics_fit(&ctx->metrics);
+    if (status == ADL_OK)
+        status = adli_metrics_look(&ctx->metrics, adli_monotonic_s(), &view);
+    if (status == ADL_OK) {
+        if (view.facts.init_batch_size > 0 && view.count > 0) {
+            status = adli_hints_json(&view, &json);
+            if (status == ADL_OK)
+                status = send_json(hints, &json);
+        }
+        free(view.points);
+    }
+    adli_buf_fini(&json);
+    if (status == ADL_OK)
+        hints->warned = false;
+    else if (status != ADL_EINTR && !hints->warned) {
+        hints->warned = true;
+        adli_log(ctx, ADL_LOG_WARNING, "hints not sent, training goes on: %s", adl_error());
+    }
+}
+
+static struct timespec after(double seconds)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    double whole = floor(seconds);
+    at.tv_sec += (time_t)whole;
+    at.tv_nsec += (long)((seconds - whole) * 1e9);
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000;
+    }
+    return at;
+}
+
+static void *run(void *user)
+{
+    adli_hints *hints = user;
+    pthread_mutex_lock(&hints->lock);
+    while (!hints->ending) {
+        struct timespec until = after(hints->ctx->options.hints_interval_s);
+        int waited = 0;
+        while (!hints->ending && waited != ETIMEDOUT)
+            waited = pthread_cond_timedwait(&hints->wake, &hints->lock, &until);
+        if (hints->ending)
+            break;
+        pthread_mutex_unlock(&hints->lock);
+        report(hints);
+        pthread_mutex_lock(&hints->lock);
+    }
+    pthread_mutex_unlock(&hints->lock);
+    return NULL;
+}
+
+static void free_hints(adli_hints *hints)
+{
+    adli_http_free(hints->http);
+    adli_buf_fini(&hints->url);
+    pthread_cond_destroy(&hints->wake);
+    pthread_mutex_destroy(&hints->lock);
+    free(hints);
+}
+
+adl_status adli_hints_start(adl_context *ctx)
+{
+    adli_hints *hints = adli_calloc(1, sizeof *hints);
+    if (!hints)
+        return adli_fail_memory("hints");
+    hints->ctx = ctx;
+    pthread_mutex_init(&hints->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&hints->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+    adli_buf_init(&hints->url, 4096);
+    const char *base = ctx->env.supervisor_url;
+    size_t length = strlen(base);
+    while (length > 0 && base[length - 1] == '/')
+        length--;
+    adli_buf_printf(&hints->url, "%.*s/hints/%s", (int)length, base, ctx->env.job_id);
+    adl_status status = adli_buf_check(&hints->url);
+    if (status == ADL_OK)
+        status = adli_http_new(&hints->http);
+    if (status == ADL_OK)
+        status = adli_thread_start(&hints->thread, run, hints);
+    if (status == ADL_OK)
+        ctx->hints = hints;
+    else
+        free_hints(hints);
+    return status;
+}
+
+void adli_hints_stop(adl_context *ctx)
+{
+    adli_hints *hints = ctx->hints;
+    if (!hints)
+        return;
+    pthread_mutex_lock(&hints->lock);
+    hints->ending = true;
+    pthread_cond_signal(&hints->wake);
+    pthread_mutex_unlock(&hints->lock);
+    adli_http_cancel(hints->http);
+    pthread_join(hints->thread, NULL);
+    free_hints(hints);
+    ctx->hints = NULL;
+}

@@ -1,0 +1,323 @@
+/* The elastic loop. Everything that makes "nothing lost and nothing seen twice" true for data is in
+ * this file: the index moves in commit, after a batch; the checkpoint is taken in step, before the
+ * next one, and only between optimizer steps, so that no half-accumulated gradient is thrown away
+ * with examples that count as consumed. */
+#include "train/loop.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "train/context.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static adl_status save(void *user, adl_sink *sink)
+{
+    const adl_loop *loop = user;
+    adl_sink_u64(sink, loop->index);
+    adl_sink_u64(sink, loop->examples);
+    adl_sink_u32(sink, (uint32_t)(loop->done_epoch + 1));
+    adl_sink_u32(sink, (uint32_t)loop->done_loops);
+    adl_sink_u32(sink, (uint32_t)loop->local_bsz);
+    adl_sink_u32(sink, (uint32_t)loop->accum_steps);
+    return adl_sink_u32(sink, (uint32_t)loop->decided_replicas);
+}
+
+static adl_status load(void *user, adl_source *source)
+{
+    adl_loop *loop = user;
+    uint64_t index, examples = 0;
+    uint32_t numbers[5] = {0};
+    adl_status status = adl_source_u64(source, &index);
+    if (status == ADL_OK)
+        status = adl_source_u64(source, &examples);
+    for (int i = 0; i < 5 && status == ADL_OK; i++) {
+        status = adl_source_u32(source, &numbers[i]);
+        if (status == ADL_OK && numbers[i] > INT_MAX)
+            status = adli_fail(ADL_ECORRUPT, "impossible position");
+    }
+    if (status != ADL_OK)
+        return status;
+    if (examples != loop->examples) /* the index would mean other examples */
+        return adli_fail(ADL_EINVAL, "the checkpoint is of %llu examples, the data set has %zu",
+                         (unsigned long long)examples, loop->examples);
+    loop->index = index;
+    loop->done_epoch = (int)numbers[0] - 1;
+    loop->done_loops = (int)numbers[1];
+    loop->local_bsz = (int)numbers[2];
+    loop->accum_steps = (int)numbers[3];
+    loop->decided_replicas = (int)numbers[4];
+    return ADL_OK;
+}
+
+adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int batch_size,
+                        adl_loop **out)
+{
+    *out = NULL;
+    int ordinal = ctx->loops_made++;
+    adl_loop *loop = adli_calloc(1, sizeof *loop);
+    if (!loop)
+        return adli_fail_memory("loop");
+    *loop = (adl_loop){.ctx = ctx,
+                       .examples = examples,
+                       .batch_size = batch_size,
+                       .done_epoch = -1,
+                       .seen_epoch = -1};
+    if (name)
+        snprintf(loop->name, sizeof loop->name, "%s", name);
+    else
+        snprintf(loop->name, sizeof loop->name, "loader-%d", ordinal);
+    adl_status status = adli_context_own(ctx, loop, free);
+    if (status != ADL_OK)
+        return status;
+    if (examples < 1 || batch_size < 1)
+        status = adli_fail(ADL_EINVAL, "%s: %zu examples in batches of %d: both must be at least 1",
+                           loop->name, examples, batch_size);
+    char state[ADL_CHECKPOINT_NAME_MAX + 32];
+    snprintf(state, sizeof state, "adaptdl.loop.%s", name ? name : loop->name);
+    adl_checkpoint_functions functions = {sizeof functions, save, load, NULL};
+    if (status == ADL_OK)
+        status = adli_state(ctx, state, &functions, loop, NULL);
+    if (status != ADL_OK) {
+        adli_context_drop(ctx, loop);
+        return status;
+    }
+    *out = loop;
+    return ADL_OK;
+}
+
+adl_status adl_loop_autoscale(adl_loop *loop, int max_batch_size, int min_local, int max_local,
+                              bool accumulation)
+{
+    if (loop->entered)
+        return adli_fail(ADL_ESTATE, "%s: autoscaling must be asked for before the loop",
+                         loop->name);
+    if (max_batch_size < loop->batch_size)
+        return adli_fail(ADL_EINVAL, "%s: max_batch_size %d is below the batch size %d", loop->name,
+                         max_batch_size, loop->batch_size);
+    if (min_local < 0 || min_local > loop->batch_size)
+        return adli_fail(ADL_EINVAL, "%s: min_local %d is not between 0 and the batch size %d",
+                         loop->name, min_local, loop->batch_size);
+    if (max_local < 0 || (max_local > 0 && max_local < loop->batch_size))
+        return adli_fail(ADL_EINVAL, "%s: max_local %d is below the batch size %d", loop->name,
+                         max_local, loop->batch_size);
+    loop->autoscale = true;
+    loop->max_batch_size = max_batch_size;
+    loop->min_local = min_local;
+    loop->max_local = max_local;
+    loop->accumulation = accumulation;
+    return ADL_OK;
+}
+
+adl_status adl_loop_begin(adl_loop *loop, bool *run)
+{
+    adl_context *ctx = loop->ctx;
+    *run = false;
+    if (ctx->status != ADL_OK)
+        return ctx->status;
+    if (!ctx->in_epoch)
+        return adl_fail(
+            ctx, adli_fail(ADL_ESTATE, "%s: a loop over data outside an epoch loop", loop->name));
+    if (ctx->current)
+        return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: a loop over data inside the loop over %s",
+                                       loop->name, ctx->current->name));
+    if (loop->seen_epoch != ctx->finished_epochs) {
+        loop->seen_epoch = ctx->finished_epochs;
+        loop->seen_loops = 0;
+    }
+    int ordinal = loop->seen_loops++;
+    if (loop->done_epoch == ctx->finished_epochs && ordinal < loop->done_loops)
+        return ADL_OK;
+    ctx->current = loop;
+    loop->entered = *run = true;
+    loop->finished = loop->in_step = false;
+    loop->accumulated = 0;
+    ctx->loop_serial++;
+    return ADL_OK;
+}
+
+/* What the scheduler should know of the training loop. */
+static void note_facts(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    adli_job_facts facts = ctx->metrics.facts; /* only this thread writes them */
+    facts.init_batch_size = loop->batch_size;
+    facts.batch_size = adl_loop_batch_size(loop);
+    facts.max_batch_size = loop->autoscale ? loop->max_batch_size : 0;
+    facts.min_local = loop->min_local;
+    facts.max_local = loop->max_local;
+    facts.accumulation = loop->accumulation;
+    facts.examples = loop->examples;
+    adli_metrics_facts(&ctx->metrics, &facts);
+}
+
+adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps)
+{
+    adl_status status = adl_fail(loop->ctx, adli_loop_choose(loop));
+    *local_bsz = loop->local_bsz;
+    *accum_steps = loop->accum_steps;
+    loop->dp_stepped = false;
+    if (loop->ctx->training == loop)
+        note_facts(loop);
+    return status;
+}
+
+adl_status adli_loop_trains(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    loop->dp_stepped = true;
+    if (ctx->training == loop)
+        return ADL_OK;
+    if (ctx->training)
+        return adli_fail(ADL_ESTATE,
+                         "a training step in the loop over %s, but %s is the training "
+                         "loader; there can be one",
+                         loop->name, ctx->training->name);
+    ctx->training = loop;
+    note_facts(loop);
+    return ADL_OK;
+}
+
+bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
+{
+    if (loop->accumulated == 0)
+        adli_boundary(loop->ctx);
+    if (loop->ctx->status != ADL_OK)
+        return false;
+    loop->optim_step = last_of_pass || loop->accumulated >= loop->accum_steps;
+    loop->size = size;
+    loop->in_step = true;
+    loop->ctx->batch_serial++;
+    loop->sync_s = 0;
+    loop->step_start_s = adli_monotonic_s();
+    return true;
+}
+
+/* The first step after a start or with other sizes pays for buffers and primitives; a batch that is
+ * smaller than the others is not what the model is about. */
+static void profile(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    if (ctx->training != loop || ctx->metrics.off)
+        return;
+    bool warm = loop->warm_bsz == loop->local_bsz && loop->warm_accum == loop->accum_steps + 1;
+    loop->warm_bsz = loop->local_bsz;
+    loop->warm_accum = loop->accum_steps + 1;
+    if (warm && loop->size == loop->local_bsz &&
+        adli_metrics_step(&ctx->metrics, ctx->env.nodes, ctx->env.replicas, loop->local_bsz,
+                          loop->optim_step, adli_monotonic_s() - loop->step_start_s,
+                          loop->sync_s) != ADL_OK)
+        adli_log(ctx, ADL_LOG_WARNING, "%s", adl_error());
+}
+
+bool adl_loop_commit(adl_loop *loop, size_t examples)
+{
+    adl_context *ctx = loop->ctx;
+    if (!loop->in_step)
+        return true;
+    loop->in_step = false;
+    if (ctx->status != ADL_OK)
+        return false;
+    profile(loop);
+    loop->index += examples;
+    loop->accumulated = loop->optim_step ? 0 : loop->accumulated + 1;
+    if (loop->autoscale && loop->optim_step) {
+        double wanted = (double)loop->examples * (ctx->finished_epochs + 1) / loop->batch_size;
+        loop->finished = adli_metrics_progress(&ctx->metrics) >= wanted;
+    }
+    return !loop->finished;
+}
+
+bool adl_loop_more(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    if (ctx->status != ADL_OK || loop->finished || !loop->autoscale)
+        return false;
+    if (!loop->dp_stepped) {
+        adl_fail(ctx, adli_fail(ADL_ESTATE,
+                                "%s: autoscaling ends an epoch by progress, but a pass "
+                                "over the data made none: adl_dp_step was not called",
+                                loop->name));
+        return false;
+    }
+    uint64_t rest = loop->index % loop->examples;
+    if (rest)
+        loop->index += loop->examples - rest;
+    return true;
+}
+
+void adl_loop_end(adl_loop *loop)
+{
+    adl_context *ctx = loop->ctx;
+    if (!loop->entered)
+        return;
+    loop->entered = loop->in_step = false;
+    ctx->current = NULL;
+    if (ctx->status != ADL_OK)
+        return;
+    loop->index = 0;
+    loop->done_epoch = ctx->finished_epochs;
+    loop->done_loops = loop->seen_loops;
+}
+
+adl_loop *adl_current_loop(adl_context *ctx)
+{
+    return ctx->current;
+}
+
+const char *adl_loop_name(const adl_loop *loop)
+{
+    return loop->name;
+}
+
+uint64_t adl_loop_index(const adl_loop *loop)
+{
+    return loop->index;
+}
+
+int adl_loop_batch_size(const adl_loop *loop)
+{
+    return loop->ctx->env.replicas * loop->local_bsz * (loop->accum_steps + 1);
+}
+
+int adl_loop_local_bsz(const adl_loop *loop)
+{
+    return loop->local_bsz;
+}
+
+int adl_loop_accum_steps(const adl_loop *loop)
+{
+    return loop->accum_steps;
+}
+
+bool adl_loop_optim_step(const adl_loop *loop)
+{
+    return loop->optim_step;
+}
+
+bool adl_loop_training(const adl_loop *loop)
+{
+    return loop->ctx->training == loop;
+}
+
+adl_status adl_loop_to_tensorboard(const adl_loop *loop, adl_tensorboard *writer, int64_t step,
+                                   const char *prefix)
+{
+    const struct {
+        const char *tag;
+        double value;
+    } scalars[] = {{"Total_Batch_Size", adl_loop_batch_size(loop)},
+                   {"Local_Batch_Size", loop->local_bsz},
+                   {"Accumulation_Steps", loop->accum_steps}};
+    adl_status status = ADL_OK;
+    for (size_t i = 0; writer && i < ADLI_COUNT(scalars) && status == ADL_OK; i++) {
+        char tag[ADL_TENSORBOARD_TAG_MAX];
+        snprintf(tag, sizeof tag, "%s%s", prefix ? prefix : "", scalars[i].tag);
+        status = adl_tensorboard_scalar(writer, tag, scalars[i].value, step,
+                                        adli_clock_of(CLOCK_REALTIME));
+    }
+    return status;
+}

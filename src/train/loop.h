@@ -1,0 +1,41 @@
+/* The inside of an elastic loop: what is saved, and where in a step the program is. */
+#ifndef ADLI_TRAIN_LOOP_H
+#define ADLI_TRAIN_LOOP_H
+
+#include "adaptdl/loop.h"
+
+struct adl_loop {
+    adl_context *ctx;
+    char name[ADL_CHECKPOINT_NAME_MAX + 1];
+    size_t examples;
+    int batch_size;
+    bool autoscale;
+    int max_batch_size, min_local, max_local; /* of autoscaling; 0: open */
+    bool accumulation;
+
+    /* Saved: the place in the interrupted loop, which loops of which epoch are done, the choice. */
+    uint64_t index;
+    int done_epoch, done_loops;
+    int local_bsz, accum_steps;
+    int decided_replicas; /* the choice was made by the model for so many; 0: not yet */
+
+    /* This run of the program. */
+    int seen_epoch, seen_loops; /* loops begun in an epoch, skipped ones included */
+    bool entered;
+    bool finished;   /* enough progress */
+    bool in_step;    /* between step and commit */
+    int size;        /* of the present batch; local_bsz, or less at the end of a pass */
+    bool optim_step; /* it ends in an optimizer step */
+    int accumulated; /* batches since the last optimizer step */
+    bool dp_stepped; /* adl_dp_step was called in this pass */
+    bool choice_warned;
+    int warm_bsz, warm_accum; /* sizes whose first step is over; 0: none */
+    double step_start_s, sync_s;
+};
+
+/* Chooses local_bsz and accum_steps for the pass that begins. Collective when autoscaling. */
+ADL_MUST adl_status adli_loop_choose(adl_loop *loop);
+/* A data-parallel step in this loop: it becomes (or must be) the training loop. */
+ADL_MUST adl_status adli_loop_trains(adl_loop *loop);
+
+#endif

@@ -1,0 +1,256 @@
+#include "train/metrics.h"
+
+#include "base/mem.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ENTRIES_MAX = 100000 }; /* of a checkpoint; a job meets far fewer */
+
+void adli_metrics_init(adli_metrics *metrics, double now_s)
+{
+    *metrics = (adli_metrics){.started_s = now_s};
+    pthread_mutex_init(&metrics->lock, NULL);
+}
+
+void adli_metrics_fini(adli_metrics *metrics)
+{
+    free(metrics->entries);
+    pthread_mutex_destroy(&metrics->lock);
+}
+
+/* The entry of a configuration, new if need be; NULL without memory. */
+static adli_profile_entry *find(adli_metrics *metrics, int nodes, int replicas, int local_bsz)
+{
+    for (size_t i = 0; i < metrics->count; i++) {
+        adli_profile_entry *entry = &metrics->entries[i];
+        if (entry->nodes == nodes && entry->replicas == replicas && entry->local_bsz == local_bsz)
+            return entry;
+    }
+    if (adli_grow(&metrics->entries, &metrics->capacity, metrics->count + 1,
+                  sizeof *metrics->entries) != 0)
+        return NULL;
+    adli_profile_entry *entry = &metrics->entries[metrics->count++];
+    *entry = (adli_profile_entry){.nodes = nodes, .replicas = replicas, .local_bsz = local_bsz};
+    return entry;
+}
+
+adl_status adli_metrics_step(adli_metrics *metrics, int nodes, int replicas, int local_bsz,
+                             bool optim, double step_s, double sync_s)
+{
+    pthread_mutex_lock(&metrics->lock);
+    adli_profile_entry *entry = find(metrics, nodes, replicas, local_bsz);
+    if (entry && optim) {
+        entry->optim_s += step_s;
+        entry->sync_s += fmin(sync_s, step_s);
+        entry->optim_count++;
+    } else if (entry) {
+        entry->accum_s += step_s;
+        entry->accum_count++;
+    }
+    metrics->changed = true;
+    pthread_mutex_unlock(&metrics->lock);
+    return entry ? ADL_OK : adli_fail_memory("profile");
+}
+
+void adli_metrics_gradient(adli_metrics *metrics, adl_grad_params grad, bool known, double progress)
+{
+    pthread_mutex_lock(&metrics->lock);
+    metrics->grad = grad;
+    metrics->have_grad = known;
+    metrics->progress = progress;
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+void adli_metrics_facts(adli_metrics *metrics, const adli_job_facts *facts)
+{
+    pthread_mutex_lock(&metrics->lock);
+    metrics->facts = *facts;
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+double adli_metrics_progress(adli_metrics *metrics)
+{
+    pthread_mutex_lock(&metrics->lock);
+    double progress = metrics->progress;
+    pthread_mutex_unlock(&metrics->lock);
+    return progress;
+}
+
+/* With the lock held: the configurations that have an optimizer step, as points for the fit. The part
+ * of an optimizer step that is not waiting is as good a measurement of a pass as an accumulation
+ * step, so both are averaged. *points is new. */
+static adl_status make_points(const adli_metrics *metrics, adl_profile_point **points,
+                              size_t *count)
+{
+    *count = 0;
+    *points = adli_calloc(metrics->count, sizeof **points);
+    if (!*points)
+        return adli_fail_memory("profile");
+    for (size_t i = 0; i < metrics->count; i++) {
+        const adli_profile_entry *entry = &metrics->entries[i];
+        if (entry->optim_count == 0)
+            continue;
+        (*points)[(*count)++] = (adl_profile_point){
+            .nodes = entry->nodes,
+            .replicas = entry->replicas,
+            .local_bsz = entry->local_bsz,
+            .accum_time_s = (entry->accum_s + entry->optim_s - entry->sync_s) /
+                            (double)(entry->accum_count + entry->optim_count),
+            .optim_time_s = entry->optim_s / (double)entry->optim_count,
+        };
+    }
+    return ADL_OK;
+}
+
+adl_status adli_metrics_fit(adli_metrics *metrics)
+{
+    adl_profile_point *points = NULL;
+    size_t count = 0;
+    pthread_mutex_lock(&metrics->lock);
+    bool wanted = metrics->changed;
+    adl_status status = wanted ? make_points(metrics, &points, &count) : ADL_OK;
+    metrics->changed = false;
+    pthread_mutex_unlock(&metrics->lock);
+    if (status == ADL_OK && count > 0) {
+        adl_fit_result result;
+        status = adl_fit(points, count, &result);
+        if (status == ADL_OK) {
+            pthread_mutex_lock(&metrics->lock);
+            metrics->perf = result.perf;
+            metrics->fitted = true;
+            pthread_mutex_unlock(&metrics->lock);
+        }
+    }
+    free(points);
+    return status;
+}
+
+bool adli_metrics_goodput(adli_metrics *metrics, double init_batch_size, adl_goodput *out)
+{
+    pthread_mutex_lock(&metrics->lock);
+    bool known = metrics->fitted && metrics->have_grad;
+    *out = (adl_goodput){metrics->perf, metrics->grad, init_batch_size};
+    pthread_mutex_unlock(&metrics->lock);
+    return known;
+}
+
+adl_status adli_metrics_look(adli_metrics *metrics, double now_s, adli_metrics_view *view)
+{
+    pthread_mutex_lock(&metrics->lock);
+    *view = (adli_metrics_view){
+        .facts = metrics->facts,
+        .fitted = metrics->fitted,
+        .have_grad = metrics->have_grad,
+        .perf = metrics->perf,
+        .grad = metrics->grad,
+        .progress = metrics->progress,
+        .elapsed_s = metrics->elapsed_before_s + now_s - metrics->started_s,
+    };
+    adl_status status = make_points(metrics, &view->points, &view->count);
+    pthread_mutex_unlock(&metrics->lock);
+    for (size_t i = 0; status == ADL_OK && i < view->count; i++)
+        if (view->points[i].replicas > view->max_profiled_replicas)
+            view->max_profiled_replicas = view->points[i].replicas;
+    return status;
+}
+
+/* Layout: f64 elapsed, u32 fitted, 7 f64 perf, u32 entries, then for each u32 N, R, m, f64 and u64 of
+ * accumulation, f64, f64 and u64 of optimizer steps. */
+adl_status adli_metrics_save(adli_metrics *metrics, adl_sink *sink, double now_s)
+{
+    pthread_mutex_lock(&metrics->lock);
+    const adl_perf_params *perf = &metrics->perf;
+    const double numbers[] = {perf->alpha_c, perf->beta_c, perf->alpha_n, perf->beta_n,
+                              perf->alpha_r, perf->beta_r, perf->gamma};
+    /* The sink remembers its first failure, and the save as a whole then fails. */
+    adl_sink_f64(sink, metrics->elapsed_before_s + now_s - metrics->started_s);
+    adl_sink_u32(sink, metrics->fitted);
+    for (size_t i = 0; i < ADLI_COUNT(numbers); i++)
+        adl_sink_f64(sink, numbers[i]);
+    adl_status status = adl_sink_u32(sink, (uint32_t)metrics->count);
+    for (size_t i = 0; status == ADL_OK && i < metrics->count; i++) {
+        const adli_profile_entry *entry = &metrics->entries[i];
+        adl_sink_u32(sink, (uint32_t)entry->nodes);
+        adl_sink_u32(sink, (uint32_t)entry->replicas);
+        adl_sink_u32(sink, (uint32_t)entry->local_bsz);
+        adl_sink_f64(sink, entry->accum_s);
+        adl_sink_u64(sink, (uint64_t)entry->accum_count);
+        adl_sink_f64(sink, entry->optim_s);
+        adl_sink_f64(sink, entry->sync_s);
+        status = adl_sink_u64(sink, (uint64_t)entry->optim_count);
+    }
+    pthread_mutex_unlock(&metrics->lock);
+    return status;
+}
+
+static bool plausible(const adli_profile_entry *entry)
+{
+    return entry->nodes >= 1 && entry->replicas >= entry->nodes && entry->local_bsz >= 1 &&
+           isfinite(entry->accum_s) && isfinite(entry->optim_s) && isfinite(entry->sync_s) &&
+           entry->accum_s >= 0 && entry->optim_s >= entry->sync_s && entry->sync_s >= 0 &&
+           entry->accum_count >= 0 && entry->optim_count >= 0;
+}
+
+static adl_status load_entry(adl_source *source, adli_profile_entry *entry)
+{
+    uint32_t shape[3];
+    uint64_t accum_count = 0, optim_count = 0;
+    adl_status status = ADL_OK;
+    for (int i = 0; i < 3 && status == ADL_OK; i++)
+        status = adl_source_u32(source, &shape[i]);
+    if (status == ADL_OK)
+        status = adl_source_f64(source, &entry->accum_s);
+    if (status == ADL_OK)
+        status = adl_source_u64(source, &accum_count);
+    if (status == ADL_OK)
+        status = adl_source_f64(source, &entry->optim_s);
+    if (status == ADL_OK)
+        status = adl_source_f64(source, &entry->sync_s);
+    if (status == ADL_OK)
+        status = adl_source_u64(source, &optim_count);
+    if (status != ADL_OK)
+        return status;
+    entry->nodes = (int)shape[0];
+    entry->replicas = (int)shape[1];
+    entry->local_bsz = (int)shape[2];
+    entry->accum_count = (int64_t)accum_count;
+    entry->optim_count = (int64_t)optim_count;
+    return plausible(entry) ? ADL_OK : adli_fail(ADL_ECORRUPT, "profile: impossible entry");
+}
+
+adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
+{
+    uint32_t fitted = 0, count = 0;
+    double numbers[7], elapsed_s = 0;
+    adl_status status = adl_source_f64(source, &elapsed_s);
+    if (status == ADL_OK)
+        status = adl_source_u32(source, &fitted);
+    for (size_t i = 0; i < ADLI_COUNT(numbers) && status == ADL_OK; i++)
+        status = adl_source_f64(source, &numbers[i]);
+    if (status == ADL_OK)
+        status = adl_source_u32(source, &count);
+    if (status != ADL_OK)
+        return status;
+    if (count > ENTRIES_MAX || !isfinite(elapsed_s) || elapsed_s < 0)
+        return adli_fail(ADL_ECORRUPT, "profile: impossible numbers");
+    for (uint32_t i = 0; i < count; i++) {
+        adli_profile_entry entry;
+        status = load_entry(source, &entry);
+        if (status != ADL_OK)
+            return status;
+        adli_profile_entry *to = find(metrics, entry.nodes, entry.replicas, entry.local_bsz);
+        if (!to)
+            return adli_fail_memory("profile");
+        *to = entry;
+    }
+    metrics->elapsed_before_s = elapsed_s;
+    metrics->perf = (adl_perf_params){numbers[0], numbers[1], numbers[2], numbers[3],
+                                      numbers[4], numbers[5], numbers[6]};
+    adl_goodput model = {metrics->perf, {0, 0}, 1};
+    metrics->fitted = fitted && adl_goodput_check(&model) == ADL_OK;
+    metrics->changed = true;
+    return ADL_OK;
+}

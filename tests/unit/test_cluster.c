@@ -1,0 +1,193 @@
+/* The scheduler's cluster: rounds, life-cycles and accounting, with an executor that records what it is
+ * told and lets the test play the backend. */
+#include "harness.h"
+
+#include "base/mem.h"
+#include "sched/cluster.h"
+
+enum { JOBS_MAX = 8 };
+
+typedef struct world {
+    adli_cluster *cluster;
+    adl_policy *policy;
+    adl_node nodes[2];
+    int starts[JOBS_MAX], stops[JOBS_MAX], kills[JOBS_MAX], size[JOBS_MAX], group[JOBS_MAX];
+} world;
+
+static void start(void *self, int job, const int *nodes, int replicas, int group)
+{
+    world *w = self;
+    (void)nodes;
+    w->starts[job]++;
+    w->size[job] = replicas;
+    w->group[job] = group;
+}
+
+static void terminate(void *self, int job, bool kill)
+{
+    world *w = self;
+    (kill ? w->kills : w->stops)[job]++;
+}
+
+/* Two nodes of two GPUs, with the policy of that name. */
+static adl_status open_world(world *w, const char *policy)
+{
+    static const char *const resources[] = {"gpu"};
+    *w = (world){.nodes = {{.name = "a", .device_type = "", .capacity = {{2}}},
+                           {.name = "b", .device_type = "", .capacity = {{2}}}}};
+    adl_status status = adl_policy_new(policy, &w->policy);
+    if (status != ADL_OK)
+        return status;
+    adli_cluster_options options = {.resource_names = resources,
+                                    .resource_count = 1,
+                                    .nodes = w->nodes,
+                                    .node_count = 2,
+                                    .policy = w->policy,
+                                    .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
+                                    .executor = {w, start, terminate}};
+    return adli_cluster_new(&options, &w->cluster);
+}
+
+static void close_world(world *w)
+{
+    adli_cluster_free(w->cluster);
+    adl_policy_free(w->policy);
+}
+
+static int submit(world *w, const char *name, int fixed, double now_s)
+{
+    int number = -1;
+    adli_job_spec spec = {.name = name,
+                          .request = {{1}},
+                          .preemptible = true,
+                          .fixed_replicas = fixed,
+                          .submit_s = now_s};
+    adli_report report = {.max_profiled = fixed};
+    CHECK_OK(adli_cluster_submit(w->cluster, &spec, &number));
+    CHECK_OK(adli_cluster_report(w->cluster, number, &report));
+    return number;
+}
+
+static void see(world *w, int job, adli_observed seen, double now_s)
+{
+    adli_cluster_observe(w->cluster, job, &seen, now_s);
+    adli_cluster_advance(w->cluster, now_s);
+}
+
+static adli_phase phase(const world *w, int job)
+{
+    return adli_cluster_job(w->cluster, job).life->phase;
+}
+
+TEST(a_job_is_started_accounted_and_finished)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, "fifo"));
+    int job = submit(&w, "one", 3, 10);
+    REQUIRE_OK(adli_cluster_round(w.cluster, 60));
+    CHECK_INT(w.starts[job], 1);
+    CHECK_INT(w.size[job], 3);
+    CHECK_INT(phase(&w, job), ADLI_STARTING);
+    see(&w, job, (adli_observed){.started = 3, .alive = 3, .ready = 3}, 60);
+    CHECK_INT(phase(&w, job), ADLI_RUNNING);
+    REQUIRE_OK(adli_cluster_round(w.cluster, 120));
+    CHECK_INT(w.stops[job], 0);
+    CHECK_NEAR(adli_cluster_job(w.cluster, job).attained_s, 180, 1e-12);
+    see(&w, job, (adli_observed){.started = 3, .succeeded = 3}, 130);
+    CHECK_INT(phase(&w, job), ADLI_SUCCEEDED);
+    adli_job_info info = adli_cluster_job(w.cluster, job);
+    CHECK_NEAR(info.attained_s, 210, 1e-12);
+    CHECK_INT(info.replicas, 0);
+    REQUIRE_OK(adli_cluster_round(w.cluster, 180));
+    CHECK_INT(adli_cluster_snapshot(w.cluster)->job_count, 0);
+    close_world(&w);
+}
+
+TEST(a_finished_job_makes_room_for_the_next)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, "fifo"));
+    int first = submit(&w, "first", 4, 0), second = submit(&w, "second", 2, 0);
+    REQUIRE_OK(adli_cluster_round(w.cluster, 60));
+    CHECK_INT(w.starts[first], 1);
+    CHECK_INT(w.starts[second], 0);
+    char text[128];
+    CHECK_STR(adl_decision_explain(adli_cluster_snapshot(w.cluster),
+                                   adli_cluster_decision(w.cluster), 1, text, sizeof text),
+              "waits");
+    see(&w, first, (adli_observed){.started = 4, .succeeded = 4}, 70);
+    REQUIRE_OK(adli_cluster_round(w.cluster, 120));
+    CHECK_INT(w.starts[second], 1);
+    CHECK_INT(adli_cluster_round_job(w.cluster, 0), second);
+    CHECK_NEAR(adli_cluster_job(w.cluster, second).mean_active, (1 * 2 + 60 * 1) / 61.0, 1e-9);
+    close_world(&w);
+}
+
+TEST(a_failed_replica_is_retried_then_final)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, "fifo"));
+    int job = submit(&w, "bad", 2, 0);
+    REQUIRE_OK(adli_cluster_round(w.cluster, 0));
+    see(&w, job, (adli_observed){.started = 2, .alive = 1, .failed = 1}, 5);
+    CHECK_INT(phase(&w, job), ADLI_STOPPING);
+    CHECK_INT(w.stops[job], 1);
+    adli_cluster_advance(w.cluster, 36);
+    CHECK_INT(w.kills[job], 1);
+    see(&w, job, (adli_observed){.started = 2, .failed = 1, .interrupted = 1}, 37);
+    CHECK_INT(phase(&w, job), ADLI_PENDING);
+    adli_cluster_advance(w.cluster, 41);
+    CHECK_INT(w.starts[job], 1);
+    adli_cluster_advance(w.cluster, 42);
+    CHECK_INT(w.starts[job], 2);
+    CHECK_INT(w.group[job], 2);
+    see(&w, job, (adli_observed){.started = 2, .failed = 2}, 50);
+    CHECK_INT(phase(&w, job), ADLI_FAILED);
+    close_world(&w);
+}
+
+/* rank grows a job only to twice what it was measured on, and moves it by stop and start. */
+TEST(growth_follows_what_was_profiled)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, "rank"));
+    int job = submit(&w, "grows", 0, 0);
+    adli_report report = {.has_model = true,
+                          .model = {{0.1, 0.01, 0.001, 1e-4, 0.001, 1e-4, 1.5}, {1, 100}, 64},
+                          .limits = {.max_batch_size = 4096, .max_local_bsz = 64},
+                          .total_work = 1e6,
+                          .epoch_work = 1e4};
+    REQUIRE_OK(adli_cluster_round(w.cluster, 60));
+    CHECK_INT(w.size[job], 1);
+    double now_s = 60;
+    for (int profiled = 1; profiled <= 4; profiled *= 2) {
+        see(&w, job, (adli_observed){.started = profiled, .alive = profiled, .ready = profiled},
+            now_s);
+        report.max_profiled = profiled;
+        REQUIRE_OK(adli_cluster_report(w.cluster, job, &report));
+        now_s += 600;
+        REQUIRE_OK(adli_cluster_round(w.cluster, now_s));
+        if (profiled == 4)
+            break; /* the whole cluster */
+        CHECK_INT(phase(&w, job), ADLI_STOPPING);
+        CHECK_INT(adli_cluster_snapshot(w.cluster)->jobs[0].max_replicas, 2 * profiled);
+        see(&w, job, (adli_observed){.started = profiled, .interrupted = profiled}, now_s);
+        CHECK_INT(w.size[job], 2 * profiled);
+    }
+    CHECK_INT(w.starts[job], 3);
+    CHECK_INT(phase(&w, job), ADLI_RUNNING);
+    close_world(&w);
+}
+
+TEST(bad_models_and_times_are_refused)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, "rank"));
+    int job = submit(&w, "bad", 0, 100), other;
+    adli_report report = {.has_model = true,
+                          .model = {{0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 99}, {1, 1}, 64}};
+    CHECK_FAILS(adli_cluster_report(w.cluster, job, &report), ADL_EINVAL, "job bad: gamma");
+    adli_job_spec early = {.name = "early", .request = {{1}}, .submit_s = 50};
+    CHECK_FAILS(adli_cluster_submit(w.cluster, &early, &other), ADL_EINVAL, "job early");
+    close_world(&w);
+}

@@ -1,0 +1,832 @@
+/* Data parallel: the noise scale against a problem whose statistics are known, replicas against one
+ * process, clipping, scaling, skipping, saving. */
+#include "train_replicas.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "train/context.h"
+#include "train/dp.h"
+#include "train/loop.h"
+
+/* ---- a foreign optimizer that only watches ---------------------------------------------------- */
+
+enum { D = 2048, B0 = 16 };
+
+typedef struct watcher {
+    float value[D], grad[D];
+    adl_param params[2];
+    adl_param_group groups[2];
+    adl_optim_ops ops;
+    int steps, restarts;
+    double factor[2]; /* of the last step */
+    double norm;      /* of the gradient it was given */
+    float divisor;    /* the preconditioner */
+    double lr;
+} watcher;
+
+static adl_status watch_step(void *self, const double *lr_factor)
+{
+    watcher *seen = self;
+    double sqr = 0;
+    seen->steps++;
+    for (size_t g = 0; g < seen->ops.group_count; g++)
+        seen->factor[g] = lr_factor ? lr_factor[g] : 1;
+    for (size_t g = 0; g < seen->ops.group_count; g++)
+        for (size_t i = 0; i < seen->params[g].count; i++)
+            sqr += (double)seen->params[g].grad[i] * seen->params[g].grad[i];
+    seen->norm = sqrt(sqr);
+    return ADL_OK;
+}
+
+static void watch_zero(void *self)
+{
+    memset(((watcher *)self)->grad, 0, sizeof((watcher *)self)->grad);
+}
+
+static double watch_lr(const void *self, size_t group)
+{
+    (void)group;
+    return ((const watcher *)self)->lr;
+}
+
+static void watch_set_lr(void *self, size_t group, double lr)
+{
+    (void)group;
+    ((watcher *)self)->lr = lr;
+}
+
+static void watch_precondition(const void *self, size_t group, size_t param, size_t first,
+                               size_t count, float *out)
+{
+    const watcher *seen = self;
+    if (group >= 2 || param != 0 || first + count > seen->params[group].count)
+        abort();
+    for (size_t i = 0; i < count; i++)
+        out[i] = seen->divisor;
+}
+
+static int64_t watch_steps(const void *self)
+{
+    return ((const watcher *)self)->steps;
+}
+
+static void watch_restart(void *self)
+{
+    ((watcher *)self)->restarts++;
+}
+
+static size_t watch_save_size(const void *self)
+{
+    (void)self;
+    return sizeof(int);
+}
+
+static void watch_save(const void *self, void *out)
+{
+    memcpy(out, &((const watcher *)self)->steps, sizeof(int));
+}
+
+static adl_status watch_load(void *self, const void *data, size_t length)
+{
+    if (length != sizeof(int))
+        return adli_fail(ADL_ECORRUPT, "watcher of %zu bytes", length);
+    memcpy(&((watcher *)self)->steps, data, sizeof(int));
+    return ADL_OK;
+}
+
+/* Two groups, of a quarter and three quarters of the values. */
+static void watcher_init(watcher *seen)
+{
+    *seen = (watcher){.divisor = 1, .lr = 0.5};
+    seen->params[0] = (adl_param){"a", seen->value, seen->grad, D / 4};
+    seen->params[1] = (adl_param){"b", seen->value + D / 4, seen->grad + D / 4, D - D / 4};
+    for (int g = 0; g < 2; g++)
+        seen->groups[g] = (adl_param_group){&seen->params[g], 1};
+    seen->ops = (adl_optim_ops){.size = sizeof(adl_optim_ops),
+                                .self = seen,
+                                .kind = "watcher",
+                                .group_count = 2,
+                                .groups = seen->groups,
+                                .step = watch_step,
+                                .zero_grad = watch_zero,
+                                .lr = watch_lr,
+                                .set_lr = watch_set_lr,
+                                .steps = watch_steps,
+                                .restart = watch_restart,
+                                .save_size = watch_save_size,
+                                .save = watch_save,
+                                .load = watch_load};
+}
+
+/* Bell-shaped enough for statistics: mean 0, variance 1 (sum of 12 uniform numbers). */
+static float noise(adli_rng *rng)
+{
+    float sum = -6;
+    uint64_t bits = 0;
+    for (int i = 0; i < 12; i++) {
+        if (i % 4 == 0)
+            bits = adli_rng_u64(rng);
+        sum += (float)(bits & 0xffff) * (1.0f / 65536);
+        bits >>= 16;
+    }
+    return sum;
+}
+
+/* ---- the noise scale -------------------------------------------------------------------------- */
+
+/* A synthetic problem: the gradient of one example is G + e, tr cov(e) = B0 * var, so that a batch of B0
+ * has |G|^2 = sqr and tr(Sigma) = var. */
+typedef struct problem {
+    int replicas, accum_steps;
+    double sqr, var;
+    int steps;
+    float divisor;     /* of the preconditioner, and the gradient is as much larger */
+    double loss_scale; /* likewise */
+    bool flat, hook;
+    adl_grad_params found;
+} problem;
+
+static void make_gradient(watcher *seen, const problem *task, const adl_batch *batch, adli_rng *rng)
+{
+    double times = task->divisor * task->loss_scale;
+    float mean = (float)(times * sqrt(task->sqr / D));
+    float spread = (float)(times * sqrt(task->var * B0 / D / batch->size));
+    for (int i = 0; i < D; i++)
+        seen->grad[i] = mean + spread * noise(rng);
+}
+
+static void run_problem(adlt_replica *replica)
+{
+    problem *task = replica->job->user;
+    watcher *seen = malloc(sizeof *seen);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_loader *loader;
+    adl_dp *dp;
+    adli_rng rng;
+    watcher_init(seen);
+    adli_rng_init(&rng, (uint64_t)(100 + replica->rank));
+    if (task->divisor != 1) {
+        seen->ops.precondition = watch_precondition;
+        seen->divisor = task->divisor;
+        seen->steps = 5; /* the preconditioner counts from here on */
+    }
+    options.optim = &seen->ops;
+    options.bucket_bytes = 1024;
+    if (task->flat)
+        options.flat_grads = seen->grad, options.flat_count = D;
+    data.examples = (size_t)(task->steps * B0);
+    data.batch_size = B0;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    adl_dp_set_loss_scale(dp, task->loss_scale);
+    if (task->accum_steps) { /* as if the model had chosen so: twice the batch in micro-batches */
+        adl_loop *loop = adl_loader_loop(loader);
+        REQUIRE_OK(adl_loader_autoscale(loader, 4 * B0, 0, B0, true));
+        loop->local_bsz = 2 * B0 / replica->replicas / (task->accum_steps + 1);
+        loop->accum_steps = task->accum_steps;
+        loop->decided_replicas = replica->replicas;
+    }
+    ADL_EPOCHS(replica->ctx, epoch, 1)
+    ADL_BATCHES(loader, batch)
+    {
+        make_gradient(seen, task, batch, &rng);
+        if (task->hook)
+            for (size_t p = 2; p > 0; p--)
+                CHECK_OK(adl_dp_grad_ready(dp, p - 1));
+        CHECK_OK(adl_dp_step(dp));
+    }
+    if (replica->rank == 0)
+        task->found = adl_dp_grad_params(dp);
+    CHECK_INT(adl_dp_skipped(dp), 0);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+static void solve(problem task)
+{
+    if (task.divisor == 0)
+        task.divisor = 1;
+    if (task.loss_scale == 0)
+        task.loss_scale = 1;
+    adlt_job job = {.user = &task};
+    adlt_replicas_expect(&job, task.replicas, run_problem, 0);
+    if (fabs(task.found.sqr / task.sqr - 1) > 0.05 || fabs(task.found.var / task.var - 1) > 0.05)
+        ADLT_FAIL(
+            "%d replicas, %d accumulation steps: |G|^2 %.4g for %.4g, tr(Sigma) %.4g for %.4g",
+            task.replicas, task.accum_steps, task.found.sqr, task.sqr, task.found.var, task.var);
+    printf("info - %d replicas x %d: |G|^2 off by %+.1f %%, tr(Sigma) by %+.1f %%\n", task.replicas,
+           task.accum_steps + 1, 100 * (task.found.sqr / task.sqr - 1),
+           100 * (task.found.var / task.var - 1));
+}
+
+TEST(noise_scale_is_found_on_one_two_and_four_replicas)
+{
+    solve((problem){.replicas = 1, .sqr = 2, .var = 3, .steps = 300});
+    solve((problem){.replicas = 2, .sqr = 2, .var = 3, .steps = 300, .flat = true});
+    solve((problem){.replicas = 4, .sqr = 0.5, .var = 5, .steps = 300, .hook = true});
+}
+
+TEST(noise_scale_is_found_with_accumulation)
+{
+    solve((problem){.replicas = 1, .accum_steps = 3, .sqr = 2, .var = 3, .steps = 300});
+    solve(
+        (problem){.replicas = 2, .accum_steps = 1, .sqr = 2, .var = 3, .steps = 300, .hook = true});
+    solve(
+        (problem){.replicas = 4, .accum_steps = 1, .sqr = 1, .var = 8, .steps = 300, .flat = true});
+}
+
+TEST(noise_scale_of_preconditioned_and_of_scaled_gradients)
+{
+    solve((problem){.replicas = 1, .sqr = 2, .var = 3, .steps = 300, .divisor = 7});
+    solve((problem){.replicas = 2, .sqr = 2, .var = 3, .steps = 300, .divisor = 7, .hook = true});
+    solve((problem){.replicas = 1, .sqr = 2, .var = 3, .steps = 300, .loss_scale = 1024});
+    solve((problem){.replicas = 2, .sqr = 2, .var = 3, .steps = 300, .loss_scale = 1024});
+}
+
+/* ---- replicas against one process ------------------------------------------------------------- */
+
+enum { EXAMPLES = 48, FEATURES = 6, HIDDEN = 8, OUTPUTS = 3 };
+
+/* Regression on made-up data with a small network; everything the optimizer can do. */
+typedef struct regression {
+    adl_optim_options optim;
+    double clip_norm;
+    int micro; /* batch of 8 in so many accumulated parts on each replica */
+    int examples, epochs, stop_epoch;
+    bool schedule;
+    float result[FEATURES * HIDDEN + HIDDEN + HIDDEN * OUTPUTS + OUTPUTS];
+    double lr;
+} regression;
+
+static adl_status fill_regression(void *user, const adl_fill *fill)
+{
+    (void)user;
+    float *x = fill->part[0], *y = fill->part[1];
+    for (int b = 0; b < fill->count; b++) {
+        adli_rng rng;
+        adli_rng_init(&rng, fill->index[b]);
+        for (int i = 0; i < FEATURES; i++)
+            x[b * FEATURES + i] = noise(&rng);
+        for (int i = 0; i < OUTPUTS; i++)
+            y[b * OUTPUTS + i] = sinf(x[b * FEATURES + i] + x[b * FEATURES + i + 1]);
+    }
+    return ADL_OK;
+}
+
+static adl_status run_batches(adlt_replica *replica, adl_net *net, adl_loader *loader, adl_dp *dp)
+{
+    const regression *task = replica->job->user;
+    float dout[EXAMPLES * OUTPUTS];
+    ADL_BATCHES(loader, batch)
+    {
+        const float *out;
+        double loss;
+        adl_pass pass = {.train = true};
+        adl_status status = adl_net_forward(net, batch->part[0], batch->size, &pass, &out);
+        if (status == ADL_OK)
+            status = adl_loss_mse(out, batch->part[1], batch->size, OUTPUTS, ADL_MEAN, &loss, dout);
+        if (status == ADL_OK)
+            status = adl_net_backward(net, dout, NULL, ADL_GRAD_SET);
+        if (status == ADL_OK)
+            status = adl_dp_step(dp);
+        if (status != ADL_OK)
+            return status;
+        if (adl_current_epoch(replica->ctx) == task->stop_epoch && batch->done >= 16)
+            adl_stop(replica->ctx);
+    }
+    return ADL_OK;
+}
+
+static void run_regression(adlt_replica *replica)
+{
+    regression *task = replica->job->user;
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_net *net;
+    adl_optim *optim;
+    adl_schedule *schedule;
+    adl_loader *loader;
+    adl_dp *dp;
+    size_t count;
+    REQUIRE_OK(adl_nn_set_threads(1)); /* replicas are threads here already */
+    REQUIRE_OK(adl_net_new(ADL_SHAPE_FLAT(FEATURES), &net));
+    adl_net_linear(net, "one", &(adl_linear){.out = HIDDEN});
+    adl_net_relu(net);
+    adl_net_linear(net, "two", &(adl_linear){.out = OUTPUTS});
+    /* Replicas start from different weights: rank 0's must win. */
+    REQUIRE_OK(adl_net_build(net, (uint64_t)replica->rank));
+    const adl_param *params = adl_net_params(net, &count);
+    REQUIRE_OK(adl_optim_new(params, count, &task->optim, &optim));
+    adl_schedule_options halve = {.kind = ADL_STEP_LR, .gamma = 0.5, .step_size = 1};
+    REQUIRE_OK(adl_schedule_new(adl_optim_get_ops(optim), &halve, &schedule));
+    data.examples = (size_t)(task->examples ? task->examples : EXAMPLES + 2);
+    data.batch_size = 8;
+    data.shuffle = true;
+    data.part_bytes[0] = FEATURES * sizeof(float);
+    data.part_bytes[1] = OUTPUTS * sizeof(float);
+    data.fill = fill_regression;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    options.clip_norm = task->clip_norm;
+    options.bucket_bytes = 64;
+    REQUIRE_OK(adl_dp_net(replica->ctx, net, optim, schedule, &options, &dp));
+    if (task->micro > 1) {
+        adl_loop *loop = adl_loader_loop(loader);
+        REQUIRE_OK(adl_loader_autoscale(loader, 8, 0, 0, true));
+        loop->local_bsz = 8 / task->micro;
+        loop->accum_steps = task->micro - 1;
+        loop->decided_replicas = 1;
+    }
+    ADL_EPOCHS(replica->ctx, epoch, task->epochs)
+    {
+        CHECK_OK(run_batches(replica, net, loader, dp));
+        if (task->schedule)
+            adl_schedule_step(schedule);
+    }
+    float *values;
+    adl_net_flat(net, &values, NULL, &count);
+    if (replica->rank == replica->replicas - 1) { /* they are all the same */
+        float *to = task->result;
+        for (size_t i = 0; i < 4; i++) {
+            memcpy(to, params[i].value, params[i].count * sizeof(float));
+            to += params[i].count;
+        }
+        task->lr = adl_optim_lr(optim, 0);
+    }
+    replica->code = adl_finish(replica->ctx);
+    adl_schedule_free(schedule);
+    adl_optim_free(optim);
+    adl_net_free(net);
+    pthread_exit(NULL);
+}
+
+static double difference(const regression *a, const regression *b)
+{
+    double most = 0;
+    for (size_t i = 0; i < ADLI_COUNT(a->result); i++)
+        most = fmax(most, fabs((double)a->result[i] - b->result[i]));
+    return most;
+}
+
+static regression regress(regression task, int replicas, const char *directory, int code)
+{
+    adlt_job job = {.user = &task, .checkpoint = directory};
+    if (!directory)
+        task.stop_epoch = -1;
+    adlt_replicas_expect(&job, replicas, run_regression, code);
+    return task;
+}
+
+static const adl_optim_options sgd = {
+    .size = sizeof sgd, .kind = ADL_SGD, .lr = 0.05, .momentum = 0.9};
+static const adl_optim_options adam = ADL_ADAM_INIT;
+static const adl_optim_options adadelta = ADL_ADADELTA_INIT;
+
+TEST(replicas_equal_one_process_with_the_same_global_batch)
+{
+    const adl_optim_options *optims[] = {&sgd, &adam, &adadelta};
+    for (size_t i = 0; i < ADLI_COUNT(optims); i++) {
+        /* 50 examples in batches of 8: the last one is smaller. */
+        regression task = {.optim = *optims[i], .epochs = 4, .schedule = true};
+        for (int clip = 0; clip < 2; clip++) {
+            task.clip_norm = clip ? 0.2 : 0;
+            regression one = regress(task, 1, NULL, 0), two = regress(task, 2, NULL, 0);
+            regression again = regress(task, 1, NULL, 0);
+            CHECK(difference(&one, &again) == 0);
+            double off = difference(&one, &two);
+            if (!(off < 2e-5))
+                ADLT_FAIL("optimizer %zu, clip %g: 2 replicas are off by %g", i, task.clip_norm,
+                          off);
+            regression plain = task;
+            plain.epochs = 1;
+            plain = regress(plain, 1, NULL, 0);
+            CHECK(difference(&one, &plain) > 1e-3); /* it does learn */
+        }
+    }
+}
+
+TEST(accumulation_equals_one_batch)
+{
+    regression task = {.optim = sgd, .epochs = 1, .examples = EXAMPLES};
+    regression whole = regress(task, 1, NULL, 0);
+    task.micro = 2;
+    regression parts = regress(task, 1, NULL, 0);
+    CHECK(difference(&whole, &parts) < 1e-5);
+}
+
+TEST(an_interrupted_training_ends_at_the_same_model)
+{
+    const adl_optim_options *optims[] = {&sgd, &adam, &adadelta};
+    for (size_t i = 0; i < ADLI_COUNT(optims); i++) {
+        char *directory = adlt_tempdir();
+        regression task = {.optim = *optims[i], .epochs = 4, .stop_epoch = 2, .schedule = true};
+        regression straight = regress(task, 1, NULL, 0);
+        regress(task, 1, directory, 143);
+        task.stop_epoch = -1;
+        regression resumed = regress(task, 1, directory, 0);
+        CHECK(difference(&straight, &resumed) == 0); /* to the bit */
+        CHECK(straight.lr == resumed.lr);
+        regression elsewhere = regress(task, 2, directory, 0); /* nothing left to do */
+        CHECK(difference(&straight, &elsewhere) == 0);
+        adlt_tempdir_remove(directory);
+    }
+}
+
+TEST(a_training_resumed_on_more_replicas_ends_at_nearly_the_same_model)
+{
+    char *directory = adlt_tempdir();
+    regression task = {.optim = sgd, .epochs = 4, .stop_epoch = 1, .schedule = true};
+    regression straight = regress(task, 1, NULL, 0);
+    regress(task, 1, directory, 143);
+    task.stop_epoch = 2;
+    regress(task, 2, directory, 143);
+    task.stop_epoch = -1;
+    regression resumed = regress(task, 1, directory, 0);
+    CHECK(difference(&straight, &resumed) < 2e-5);
+    adlt_tempdir_remove(directory);
+}
+
+/* ---- scaling, clipping, skipping -------------------------------------------------------------- */
+
+/* One process on a problem with a batch of `times` the initial one. */
+typedef struct scaled {
+    int times;
+    const char *kind;
+    const adl_scaling_rule *rule;
+    double clip_norm;
+    int nan_every, rank_of_nan, expected_steps;
+    int grow_at; /* pass after which the batch doubles */
+    bool diverge;
+} scaled;
+
+static int warned;
+
+static void count_warned(void *user, adl_log_level level, const char *line)
+{
+    (void)user;
+    if (level == ADL_LOG_WARNING && strstr(line, "not finite"))
+        __atomic_add_fetch(&warned, 1, __ATOMIC_SEQ_CST);
+}
+
+static void check_step(const scaled *task, const adl_dp *dp, const watcher *seen)
+{
+    adl_grad_params grad = adl_dp_grad_params(dp);
+    const adl_loop *loop = dp->ctx->current;
+    double gain = adl_dp_gain(dp), scale = dp->accum_scale * dp->accum_count;
+    CHECK_NEAR(dp->accum_scale, dp->ctx->env.replicas * loop->local_bsz / (double)B0, 1e-12);
+    CHECK_NEAR(gain, adl_gain(grad, scale), 1e-12);
+    CHECK_NEAR(adl_dp_predict_gain(dp, scale), gain, 1e-12);
+    bool adam_scale = task->kind && strcmp(task->kind, "adam") == 0;
+    for (size_t g = 0; g < 2; g++) {
+        adl_scaling_input input = {adl_noise_group_params(dp->noise, g), scale, 0, B0};
+        adl_scaling_rule usual = {.kind =
+                                      adam_scale ? ADL_SCALING_ADAMSCALE : ADL_SCALING_ADASCALE};
+        const adl_scaling_rule *rule = task->rule ? task->rule : &usual;
+        CHECK_NEAR(seen->factor[g], adl_scaling_factor(rule, &input), 1e-12);
+        CHECK(seen->factor[g] == adl_dp_lr_factor(dp, g));
+    }
+    if (task->clip_norm > 0)
+        CHECK(seen->norm <= task->clip_norm / sqrt(gain) * (1 + 1e-5));
+}
+
+static void run_scaled(adlt_replica *replica)
+{
+    scaled *task = replica->job->user;
+    watcher *seen = malloc(sizeof *seen);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    problem source = {.sqr = 2, .var = 30, .divisor = 1, .loss_scale = 1};
+    adl_loader *loader;
+    adl_dp *dp;
+    adli_rng rng;
+    int steps = 0, clipped = 0;
+    watcher_init(seen);
+    adli_rng_init(&rng, (uint64_t)replica->rank);
+    if (task->kind)
+        seen->ops.kind = task->kind;
+    replica->ctx->options.log = count_warned;
+    options.optim = &seen->ops;
+    options.rule = task->rule;
+    options.clip_norm = task->clip_norm;
+    data.examples = B0 * 256;
+    data.batch_size = B0;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    adl_loop *loop = adl_loader_loop(loader);
+    REQUIRE_OK(adl_loader_autoscale(loader, 1 << 20, 0, 0, true));
+    loop->local_bsz = B0 * task->times / replica->replicas / 2;
+    loop->accum_steps = 1;
+    loop->decided_replicas = replica->replicas;
+    ADL_EPOCHS(replica->ctx, epoch, 1)
+    ADL_BATCHES(loader, batch)
+    {
+        make_gradient(seen, &source, batch, &rng);
+        bool bad = task->nan_every && steps % task->nan_every == task->nan_every - 1;
+        if ((bad || task->diverge) && replica->rank == task->rank_of_nan)
+            seen->grad[D - 1] = NAN;
+        int before = seen->steps;
+        if (adl_dp_step(dp) != ADL_OK)
+            break;
+        steps++;
+        if (seen->steps > before) {
+            check_step(task, dp, seen);
+            clipped += task->clip_norm > 0 &&
+                       seen->norm > task->clip_norm / sqrt(adl_dp_gain(dp)) * (1 - 1e-5);
+        }
+        CHECK(seen->lr == 0.5); /* the rate itself is never touched */
+    }
+    if (task->clip_norm > 0)
+        CHECK(clipped > 10);
+    if (task->nan_every && !task->diverge)
+        CHECK(adl_dp_skipped(dp) > 0 && adl_dp_skipped(dp) < steps);
+    if (!task->diverge) {
+        CHECK(isfinite(adl_dp_progress(dp)) && adl_dp_progress(dp) >= 256);
+        CHECK_NEAR(adl_dp_grad_params(dp).var, 30, 0.15);
+    }
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(the_rate_is_scaled_by_the_rule_for_the_step)
+{
+    static const adl_scaling_rule linear = {.kind = ADL_SCALING_LINEAR},
+                                  root = {.kind = ADL_SCALING_SQRT};
+    scaled tasks[] = {{.times = 4},
+                      {.times = 4, .kind = "adam"},
+                      {.times = 8, .rule = &linear},
+                      {.times = 2, .rule = &root}};
+    for (size_t i = 0; i < ADLI_COUNT(tasks); i++) {
+        adlt_job job = {.user = &tasks[i]};
+        adlt_replicas_expect(&job, 1 + (int)i % 2, run_scaled, 0);
+    }
+}
+
+TEST(clipping_keeps_its_share_of_steps_at_any_scale)
+{
+    /* The typical norm at the initial batch is sqrt(2 + 30): about half the steps are clipped, at
+     * every scale. */
+    for (int times = 2; times <= 8; times *= 2) {
+        scaled task = {.times = times, .clip_norm = sqrt(32)};
+        adlt_job job = {.user = &task};
+        adlt_replicas_expect(&job, 1, run_scaled, 0);
+        adlt_replicas_expect(&job, 2, run_scaled, 0);
+    }
+}
+
+TEST(gradients_that_are_not_finite_are_skipped_by_all)
+{
+    for (int replicas = 1; replicas <= 2; replicas++) {
+        scaled task = {.times = 2, .nan_every = 9, .rank_of_nan = replicas - 1};
+        adlt_job job = {.user = &task};
+        warned = 0;
+        adlt_replicas_expect(&job, replicas, run_scaled, 0);
+        CHECK_INT(warned, 1);
+        task.diverge = true; /* nothing but NaN: an error, not an endless loop */
+        adlt_replicas_expect(&job, replicas, run_scaled, 1);
+    }
+}
+
+/* The difference estimator must not stumble over a NaN for longer than a step. */
+static void run_single_nan(adlt_replica *replica)
+{
+    watcher *seen = malloc(sizeof *seen);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    problem source = {.sqr = 2, .var = 3, .divisor = 1, .loss_scale = 1};
+    adl_loader *loader;
+    adl_dp *dp;
+    adli_rng rng;
+    watcher_init(seen);
+    adli_rng_init(&rng, 1);
+    options.optim = &seen->ops;
+    data.examples = B0 * 300 + 1; /* and a short batch at the end */
+    data.batch_size = B0;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    ADL_EPOCHS(replica->ctx, epoch, 2)
+    ADL_BATCHES(loader, batch)
+    {
+        make_gradient(seen, &source, batch, &rng);
+        if (batch->number == 20 || batch->number == 100)
+            seen->grad[7] = batch->number == 20 ? INFINITY : NAN;
+        CHECK_OK(adl_dp_step(dp));
+    }
+    CHECK_INT(adl_dp_skipped(dp), 4);
+    CHECK_INT(seen->steps, 602 - 4);
+    CHECK_NEAR(adl_dp_grad_params(dp).sqr, 2, 0.05);
+    CHECK_NEAR(adl_dp_grad_params(dp).var, 3, 0.05);
+    CHECK_NEAR(adl_dp_progress(dp), 602 - 4, 1e-9);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(one_process_skips_only_the_step_that_is_not_finite)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_single_nan, 0);
+}
+
+/* Adam's moments are restarted when the scale changes, and only then. */
+static void run_growing(adlt_replica *replica)
+{
+    watcher *seen = malloc(sizeof *seen);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_loader *loader;
+    adl_dp *dp;
+    watcher_init(seen);
+    options.optim = &seen->ops;
+    data.examples = 100;
+    data.batch_size = 10;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    adl_loop *loop = adl_loader_loop(loader);
+    REQUIRE_OK(adl_loader_autoscale(loader, 100, 0, 100, false));
+    loop->decided_replicas = 1;
+    static const int sizes[] = {10, 10, 20, 20, 10}, restarts[] = {0, 0, 1, 1, 2};
+    for (int epoch_number = 0; epoch_number < 5; epoch_number++) {
+        loop->local_bsz = loop->min_local = loop->max_local = sizes[epoch_number]; /* no choice */
+        loop->max_batch_size = sizes[epoch_number];
+        ADL_EPOCHS(replica->ctx, epoch, epoch_number + 1)
+        ADL_BATCHES(loader, batch)
+        {
+            for (int i = 0; i < D; i++)
+                seen->grad[i] = (float)(1 + (i * batch->number) % 3);
+            CHECK_OK(adl_dp_step(dp));
+        }
+        CHECK_INT(seen->restarts, restarts[epoch_number]);
+    }
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(moments_are_restarted_when_the_scale_changes)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_growing, 0);
+}
+
+/* ---- misuse, several wrappers, other checkpoints ---------------------------------------------- */
+
+static void run_misuse(adlt_replica *replica)
+{
+    watcher *seen = malloc(sizeof *seen);
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_dp *dp, *again;
+    watcher_init(seen);
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "functions are incomplete");
+    options.optim = &seen->ops;
+    options.name = "";
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "needs a name");
+    options.name = "model";
+    options.clip_norm = -1;
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "clip_norm");
+    options.clip_norm = NAN;
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "clip_norm");
+    options.clip_norm = 0;
+    adl_scaling_rule legw = {.kind = ADL_SCALING_LEGW}; /* without a data size */
+    options.rule = &legw;
+    CHECK_INT(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL);
+    options.rule = NULL;
+    float *kept = seen->params[0].grad;
+    seen->params[0].grad = NULL;
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "no name, value or gradient");
+    seen->params[0].grad = kept;
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &again), ADL_ESTATE, "adaptdl.dp.model");
+    CHECK(again == NULL);
+    CHECK_FAILS(adl_dp_step(dp), ADL_ESTATE, "outside a loop over data");
+    CHECK_INT(adl_context_status(replica->ctx), ADL_ESTATE);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+static void run_two_loaders(adlt_replica *replica)
+{
+    watcher *seen = malloc(sizeof *seen);
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_loader *one, *two;
+    adl_dp *dp;
+    watcher_init(seen);
+    options.optim = &seen->ops;
+    data.examples = 8;
+    data.batch_size = 4;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &one));
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &two));
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    int steps = 0;
+    ADL_EPOCHS(replica->ctx, epoch, 1)
+    {
+        ADL_BATCHES(one, batch)
+        CHECK_OK(adl_dp_step(dp));
+        ADL_BATCHES(two, batch)
+        {
+            CHECK_FAILS(adl_dp_step(dp), ADL_ESTATE, "loader-0 is the training loader");
+            steps++;
+        }
+    }
+    CHECK_INT(steps, 1);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(misuse_is_an_error_with_a_reason)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_misuse, 1);
+    adlt_replicas_expect(&job, 1, run_two_loaders, 1);
+}
+
+/* Two wrappers, as in a GAN, trained in one loop; the saved steps of each come back. */
+static void run_two_wrappers(adlt_replica *replica)
+{
+    watcher *seen = malloc(2 * sizeof *seen);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_loader *loader;
+    adl_dp *dp[2];
+    int epochs = *(int *)replica->job->user, before = replica->job->restarts ? 5 : 0;
+    data.examples = 20;
+    data.batch_size = 4;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    for (int i = 0; i < 2; i++) {
+        adl_dp_options options = ADL_DP_OPTIONS_INIT;
+        watcher_init(&seen[i]);
+        options.name = i ? "discriminator" : "generator";
+        options.optim = &seen[i].ops;
+        REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp[i]));
+        CHECK_INT(seen[i].steps, i ? 2 * before : before);
+        CHECK(fabs(adl_dp_progress(dp[i]) - seen[i].steps) < 1e-6);
+    }
+    CHECK(replica->ctx->primary == dp[0]);
+    ADL_EPOCHS(replica->ctx, epoch, epochs)
+    ADL_BATCHES(loader, batch)
+    for (int i = 0; i < 3; i++) { /* the discriminator twice */
+        adl_dp *which = dp[i > 0];
+        memset(seen[i > 0].grad, 0, sizeof seen->grad);
+        seen[i > 0].grad[0] = 1;
+        CHECK_OK(adl_dp_step(which));
+    }
+    CHECK_INT(seen[0].steps, 5 * epochs);
+    CHECK_INT(seen[1].steps, 10 * epochs);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(several_wrappers_by_name)
+{
+    char *directory = adlt_tempdir();
+    int epochs = 1;
+    adlt_job job = {.checkpoint = directory, .user = &epochs};
+    adlt_replicas_expect(&job, 2, run_two_wrappers, 0);
+    epochs = 2;
+    job.restarts = 1;
+    adlt_replicas_expect(&job, 2, run_two_wrappers, 0);
+    adlt_tempdir_remove(directory);
+}
+
+/* A checkpoint of another model. */
+static void run_other_model(adlt_replica *replica)
+{
+    watcher *seen = malloc(sizeof *seen);
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_dp *dp;
+    watcher_init(seen);
+    int variant = *(int *)replica->job->user;
+    if (variant == 1)
+        seen->params[0].count = 7;
+    else if (variant == 2)
+        seen->params[1].name = "c";
+    else if (variant == 3)
+        seen->ops.group_count = 1;
+    options.optim = &seen->ops;
+    adl_status status = adl_dp_new(replica->ctx, &options, &dp);
+    static const char *const texts[] = {"", "a of 512 values where this model has a of 7",
+                                        "b of 1536 values where this model has c of 1536",
+                                        "2 parameters, this model has 1"};
+    CHECK_INT(status, variant == 0 ? ADL_OK : ADL_ECORRUPT);
+    if (variant && !strstr(adl_error(), texts[variant]))
+        ADLT_FAIL("\"%s\" lacks \"%s\"", adl_error(), texts[variant]);
+    adl_fail(replica->ctx, status);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(a_checkpoint_of_another_model_is_refused)
+{
+    char *directory = adlt_tempdir();
+    int variant = 0;
+    adlt_job job = {.checkpoint = directory, .user = &variant};
+    adlt_replicas_expect(&job, 1, run_other_model, 0);
+    for (variant = 1; variant <= 3; variant++)
+        adlt_replicas_expect(&job, 1, run_other_model, 1);
+    adlt_tempdir_remove(directory);
+}
