@@ -12,7 +12,7 @@ enum { IMPROVE_STEPS = 8 };
 
 /* After so many fruitless improvements of the best solution in a row, they become this much rarer:
  * most decisions find little to do, since the last one's result is where they start. */
-enum { PATIENCE = 48, RESTING = 8 };
+enum { PATIENCE = 24, RESTING = 8 };
 
 /* ---- who is there ---- */
 
