@@ -67,8 +67,8 @@ ADL_API ADL_MUST adl_status adl_reducer_new(adl_group *group, const adl_reducer_
                                             adl_reducer **out);
 
 /* Ends the communication thread; buckets that are still pending are given up and the library does
- * not touch them any more. Blocks for milliseconds. NULL is fine. The peers' pending buckets, if any,
- * fail with ADL_EPEER. */
+ * not touch them any more. The peers' pending buckets, if any, fail with ADL_EPEER. Blocks for
+ * milliseconds (0.1 s when a peer does not read). NULL is fine. */
 ADL_API void adl_reducer_free(adl_reducer *reducer);
 
 /* What is in use: SHM, TCP or NONE. */

@@ -90,8 +90,9 @@ ADL_API ADL_MUST adl_status adl_group_close(adl_group *group, int timeout_ms);
 ADL_API void adl_group_abort(adl_group *group, const char *why);
 
 /* Ends the threads, closes the sockets, fails what is still pending with ADL_ESTATE. The goodbye is
- * sent when there was no close. Blocks for milliseconds. NULL is fine. Futures stay valid until they
- * are freed themselves. */
+ * sent when there was no close. Blocks for milliseconds (0.2 s when a peer does not read), and for as
+ * long as a reduction callback that is running. NULL is fine. Futures stay valid until they are freed
+ * themselves. */
 ADL_API void adl_group_free(adl_group *group);
 
 ADL_API int adl_group_rank(const adl_group *group);

@@ -330,7 +330,7 @@ static adl_status start(adl_group *group, adli_call call, const void *value, siz
         future->call.number = group->calls++;
         *group->last = future;
         group->last = &future->next;
-        if (!group->unsent)
+        if (group->rank != 0 && !group->unsent)
             group->unsent = future;
         group->pending++;
     }

@@ -108,7 +108,7 @@ struct adl_group {
 /* future.c */
 ADL_MUST adl_status adli_future_new(const adli_call *call, const void *value, size_t length,
                                     adl_future **out);
-/* The value becomes the result; the group's reference goes. data is taken over. */
+/* Ends the operation and gives up the group's reference. data is taken over. */
 void adli_future_finish(adl_future *future, adl_status status, const char *text, uint8_t *data,
                         size_t length);
 

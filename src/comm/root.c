@@ -22,6 +22,7 @@ adl_status adli_root_take(adl_group *group, int rank, const adli_frame *frame)
     if (call.number != peer->calls)
         return adli_fail(ADL_ENET, "call %" PRIu64 " where %" PRIu64 " is next", call.number,
                          peer->calls);
+    peer->calls++;
     if (atomic_load(&group->broken))
         return ADL_OK;
     adli_part_of_call *part = adli_calloc(1, sizeof *part + length);
@@ -31,7 +32,6 @@ adl_status adli_root_take(adl_group *group, int rank, const adli_frame *frame)
     part->length = length;
     if (length)
         memcpy(part->value, value, length);
-    peer->calls++;
     peer->queued++;
     peer->queued_bytes += length;
     *peer->last = part;
