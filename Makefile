@@ -42,13 +42,14 @@ clang: setup
 demo: build
 	@tools/demo $(BUILD)
 
-test: build asan-build clang
+test: build asan-build tsan-build clang
 	@tools/test
 
 asan: asan-build
 	@tests/run --label asan build/asan/tests/test_*
 
 bench: build
+	@tools/setup bench
 	@tools/bench $(BUILD)
 
 check: clang

@@ -133,7 +133,7 @@ typedef struct adl_pass {
 /* x: [batch][input shape]. pass: NULL = evaluation. *out: [batch][output shape], owned by the network,
  * valid until its next forward or adl_net_free. After a training pass, x and the parameters must stay
  * as they are until backward is done. The first call with a new batch size, thread count or kind of
- * pass prepares primitives for it (milliseconds); the last ADL_NET_PLANS of them are kept. Results
+ * pass prepares primitives for it (tens of milliseconds); the last ADL_NET_PLANS of them are kept. Results
  * depend on the number of threads in the last bits only, and not on earlier calls. EINVAL for
  * batch < 1; ENOMEM; ESTATE before adl_net_build. */
 ADL_API ADL_MUST adl_status adl_net_forward(adl_net *net, const float *x, int batch,

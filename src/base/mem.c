@@ -25,7 +25,10 @@ int64_t adli_mem_count(void)
 
 void *adli_calloc(size_t count, size_t size)
 {
-    return refuse() ? NULL : calloc(count ? count : 1, size);
+    size_t bytes; /* calloc checks too, but sanitizers make that fatal */
+    if (__builtin_mul_overflow(count, size, &bytes) || refuse())
+        return NULL;
+    return calloc(1, bytes ? bytes : 1);
 }
 
 void *adli_realloc(void *old, size_t count, size_t size)

@@ -224,12 +224,14 @@ struct pollfd adli_dialer_poll(const adli_dialer *dialer, int64_t *wake_ms)
 
 adl_status adli_dialer_timeout(const adli_dialer *dialer, int waited_ms)
 {
+    bool before = dialer->last[0];
     if (dialer->state == ADLI_DIAL_PROVEN)
         return adli_fail(
             ADL_ETIMEOUT,
-            "rank %d at %s:%d: connected, but not all %d replicas arrived within %d ms",
-            dialer->to_rank, dialer->host, dialer->port, dialer->self->replicas, waited_ms);
+            "rank %d at %s:%d: connected, but not all %d replicas arrived within %d ms%s%s%s",
+            dialer->to_rank, dialer->host, dialer->port, dialer->self->replicas, waited_ms,
+            before ? " (before that: " : "", dialer->last, before ? ")" : "");
     return adli_fail(ADL_ETIMEOUT, "rank %d at %s:%d: not reached within %d ms (%s)",
                      dialer->to_rank, dialer->host, dialer->port, waited_ms,
-                     dialer->last[0] ? dialer->last : "no answer");
+                     before ? dialer->last : "no answer");
 }

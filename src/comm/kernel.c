@@ -16,14 +16,12 @@ BODY add_bf16_body(float *restrict sum, const uint16_t *restrict x, size_t n)
         sum[i] += adli_bf16_to(x[i]);
 }
 
-/* out may be a, element for element, so these two are not restrict. */
-BODY sum2_body(float *out, float *restrict copy, const float *a, const float *restrict b,
-               float scale, size_t n)
+BODY sum2_body(float *restrict x, float *restrict copy, const float *restrict other, float scale,
+               size_t n)
 {
-#pragma GCC ivdep
     for (size_t i = 0; i < n; i++) {
-        float sum = (a[i] + b[i]) * scale;
-        out[i] = sum;
+        float sum = (x[i] + other[i]) * scale;
+        x[i] = sum;
         copy[i] = sum;
     }
 }
@@ -67,10 +65,10 @@ BODY round_bf16_body(float *x, size_t n)
     {                                                                                              \
         add_bf16_body(sum, x, n);                                                                  \
     }                                                                                              \
-    attribute static void sum2_##suffix(float *out, float *copy, const float *a, const float *b,   \
-                                        float scale, size_t n)                                     \
+    attribute static void sum2_##suffix(float *x, float *copy, const float *other, float scale,    \
+                                        size_t n)                                                  \
     {                                                                                              \
-        sum2_body(out, copy, a, b, scale, n);                                                      \
+        sum2_body(x, copy, other, scale, n);                                                       \
     }                                                                                              \
     attribute static void scale_##suffix(float *x, float scale, size_t n)                          \
     {                                                                                              \

@@ -31,9 +31,8 @@ typedef struct adli_kernels {
     /* sum[n] += x[n] */
     void (*add)(float *sum, const float *x, size_t n);
     void (*add_bf16)(float *sum, const uint16_t *x, size_t n);
-    /* out[n] = (a[n] + b[n]) * scale, copy[n] likewise: the last step for two replicas. out may be
-     * a. */
-    void (*sum2)(float *out, float *copy, const float *a, const float *b, float scale, size_t n);
+    /* x[n] = (x[n] + other[n]) * scale, and a copy of that: the last step for two replicas. */
+    void (*sum2)(float *x, float *copy, const float *other, float scale, size_t n);
     /* x[n] *= scale; x[n] /= divisor */
     void (*scale)(float *x, float scale, size_t n);
     void (*divide)(float *x, float divisor, size_t n);

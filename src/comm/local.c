@@ -46,6 +46,7 @@ enum {
     SPINS_MIN = 8,
     SPINS_PROBE = 128, /* every so many waits the most is tried again */
     SLEEP_MS = 10,     /* between looks at the group's health */
+    CAUSE_MAX = 248,
 };
 static const size_t default_bytes = (size_t)16 << 20;
 /* The number of the first chunk: wrapping around is not a rare event that nobody has seen. */
@@ -57,10 +58,14 @@ typedef struct counter {
     uint8_t pad[LINE - 8];
 } counter;
 
+enum { OPEN, FREED, FAILED };
+
 typedef struct lane {
     counter in, out;
-    _Atomic uint32_t closed; /* 1: the replica has freed its reducer, 2: it has failed */
-    uint8_t pad[LINE - 4];
+    _Atomic uint32_t closed; /* OPEN, FREED or FAILED; then status and text say why */
+    int32_t status;
+    char text[CAUSE_MAX];
+    uint8_t pad[LINE - (8 + CAUSE_MAX) % LINE];
 } lane;
 
 /* What travels with the first chunk of a bucket. */
@@ -204,11 +209,15 @@ static bool spin(local *self, counter *word, uint32_t wanted)
 static adl_status check_others(local *self)
 {
     adl_status status = adli_reducer_watch(self->reducer);
-    for (uint32_t how = 1; how <= 2; how++) { /* who failed may have failed because of who left */
-        for (int rank = 0; status == ADL_OK && rank < self->reducer->replicas; rank++) {
-            if (atomic_load(&self->lanes[rank].closed) == how)
-                status = adli_fail(ADL_EPEER, "rank %d %s", rank,
-                                   how == 1 ? "gave up its reducer" : "failed to reduce");
+    for (int rank = 0; status == ADL_OK && rank < self->reducer->replicas; rank++) {
+        const lane *its = &self->lanes[rank];
+        uint32_t closed = atomic_load(&its->closed);
+        if (closed == FREED)
+            status = adli_fail(ADL_EPEER, "rank %d gave up its reducer", rank);
+        if (closed == FAILED) {
+            char cause[CAUSE_MAX];
+            adli_text_clean(cause, sizeof cause, its->text, strnlen(its->text, CAUSE_MAX - 1));
+            status = adli_fail(its->status == ADL_EINVAL ? ADL_EINVAL : ADL_EPEER, "%s", cause);
         }
     }
     return status == ADL_OK ? adli_group_check_left(self->reducer->group) : status;
@@ -394,7 +403,7 @@ static void reduce_own(local *self, float *data, uint32_t number, span own)
     if (reducer->replicas == 2 && reducer->options.wire == ADL_WIRE_F32) {
         /* a + b is b + a to the bit, so the order of the two ranks does not matter. */
         const float *theirs = inbox_at(self, !reducer->rank, number) + own.begin;
-        reducer->kernels->sum2(data, outbox, data, theirs, reducer->options.average ? 0.5f : 1.0f,
+        reducer->kernels->sum2(data, outbox, theirs, reducer->options.average ? 0.5f : 1.0f,
                                own.length);
         return;
     }
@@ -456,11 +465,20 @@ static adl_status reduce_chunks(local *self, const adli_bucket *bucket)
     return ADL_OK;
 }
 
-/* Nobody is to wait for this replica any more. */
-static void close_lane(local *self, uint32_t how)
+/* Nobody is to wait for this replica any more. Others may learn of a death by its consequences, so the
+ * cause goes along. */
+static void close_lane(local *self, adl_status status)
 {
     lane *mine = &self->lanes[self->reducer->rank];
-    atomic_store(&mine->closed, how);
+    if (atomic_load(&mine->closed) != OPEN)
+        return;
+    if (status != ADL_OK && status != ADL_ESTATE) {
+        mine->status = status;
+        snprintf(mine->text, sizeof mine->text, "%s", adl_error());
+        atomic_store(&mine->closed, FAILED);
+    } else {
+        atomic_store(&mine->closed, FREED);
+    }
     syscall(SYS_futex, &mine->in.value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     syscall(SYS_futex, &mine->out.value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -471,7 +489,7 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
     bool small = bucket->n <= DIRECT && bucket->n <= self->chunk;
     adl_status status = small ? reduce_direct(self, bucket) : reduce_chunks(self, bucket);
     if (status != ADL_OK)
-        close_lane(self, 2);
+        close_lane(self, status);
     return status;
 }
 
@@ -481,7 +499,7 @@ static void free_local(adli_transport *transport)
 {
     local *self = (local *)(void *)transport;
     if (self->lanes)
-        close_lane(self, 1);
+        close_lane(self, adl_group_check(self->reducer->group));
     adli_shm_fini(&self->shm);
     free(self->tile);
     free(self);

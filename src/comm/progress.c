@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "comm/wire.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,7 +283,16 @@ static int beat_ms(const adl_group *group)
     return group->peer_timeout_ms / 5;
 }
 
-/* After reading, so that our own late awakening is not taken for another's silence. */
+/* Nothing has come for too long, and nothing is there now: our own late awakening (a busy machine, a
+ * stopped process) must not pass for another's silence. */
+static bool is_silent(const adl_group *group, const adli_conn *conn, int64_t now)
+{
+    if (now - conn->last_rx_ms < group->peer_timeout_ms - beat_ms(group))
+        return false;
+    struct pollfd entry = {.fd = conn->fd, .events = POLLIN};
+    return poll(&entry, 1, 0) == 0;
+}
+
 static void check_time(adl_group *group, int64_t now)
 {
     for (int rank = 0; rank < group->replicas; rank++) {
@@ -291,18 +301,16 @@ static void check_time(adl_group *group, int64_t now)
             continue;
         if (paused(&group->peers[rank]))
             conn->last_rx_ms = now;
-        if (group->states[rank] == ADL_PEER_ALIVE &&
-            now - conn->last_rx_ms >= group->peer_timeout_ms - beat_ms(group)) {
+        if (group->states[rank] == ADL_PEER_ALIVE && is_silent(group, conn, now)) {
             char why[128];
             snprintf(why, sizeof why, "%s is silent for %d ms", conn->peer,
                      (int)(now - conn->last_rx_ms));
             adli_peer_died(group, rank, why);
             continue;
         }
-        if (!group->said_goodbye || group->rank == 0) {
-            if (now - conn->last_tx_ms >= beat_ms(group) && !adli_conn_unsent(conn))
-                adli_peer_send(group, rank, ADLI_HEARTBEAT, NULL, 0);
-        }
+        bool beats = !group->said_goodbye || group->rank == 0; /* a goodbye is a leaf's last word */
+        if (beats && now - conn->last_tx_ms >= beat_ms(group) && !adli_conn_unsent(conn))
+            adli_peer_send(group, rank, ADLI_HEARTBEAT, NULL, 0);
     }
 }
 
@@ -429,7 +437,11 @@ static void poll_once(adl_group *group)
         entries[count] = (struct pollfd){.fd = conn->fd, .events = events};
         ranks[count++] = rank;
     }
-    if (poll(entries, count, sleep_ms(group, adli_now_ms())) < 0)
+    int ready;
+    do { /* no signals come here, but a process that was stopped and goes on sees EINTR too */
+        ready = poll(entries, count, sleep_ms(group, adli_now_ms()));
+    } while (ready < 0 && errno == EINTR);
+    if (ready < 0)
         return;
     uint64_t ignored;
     if (entries[0].revents && read(group->wake_fd, &ignored, sizeof ignored) < 0)

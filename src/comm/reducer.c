@@ -295,6 +295,8 @@ typedef struct facts {
     char boot_id[40], host[64];
 } facts;
 
+enum { APART_MAX = 192 };
+
 static void gather_facts(const adl_reducer_options *o, facts *out)
 {
     memset(out, 0, sizeof *out); /* the padding travels too */
@@ -311,31 +313,29 @@ static void gather_facts(const adl_reducer_options *o, facts *out)
         fclose(file);
 }
 
-static adl_status compare_facts(const facts *first, const facts *other, int rank, bool *one_host)
+static adl_status compare_facts(const facts *first, const facts *other, int rank)
 {
-    if (first->transport != other->transport || first->wire != other->wire ||
-        first->average != other->average || first->unprotected != other->unprotected ||
-        first->shm_bytes != other->shm_bytes)
-        return adli_fail(
-            ADL_EINVAL,
-            "reducer: replicas disagree: rank 0 has transport %d, wire %d, average %d, "
-            "unprotected %d, shm_bytes %" PRIu64 ", rank %d has %d, %d, %d, %d, %" PRIu64,
-            first->transport, first->wire, first->average, first->unprotected, first->shm_bytes,
-            rank, other->transport, other->wire, other->average, other->unprotected,
-            other->shm_bytes);
-    if (!first->boot_id[0] || memcmp(first->boot_id, other->boot_id, sizeof first->boot_id) != 0)
-        *one_host = false;
-    return ADL_OK;
+    if (first->transport == other->transport && first->wire == other->wire &&
+        first->average == other->average && first->unprotected == other->unprotected &&
+        first->shm_bytes == other->shm_bytes)
+        return ADL_OK;
+    return adli_fail(ADL_EINVAL,
+                     "reducer: replicas disagree: rank 0 has transport %d, wire %d, average %d, "
+                     "unprotected %d, shm_bytes %" PRIu64 ", rank %d has %d, %d, %d, %d, %" PRIu64,
+                     first->transport, first->wire, first->average, first->unprotected,
+                     first->shm_bytes, rank, other->transport, other->wire, other->average,
+                     other->unprotected, other->shm_bytes);
 }
 
-static adl_status exchange_facts(adl_reducer *reducer, bool *one_host)
+/* `apart`: "" or two replicas that are on different machines, in words. */
+static adl_status exchange_facts(adl_reducer *reducer, char apart[APART_MAX])
 {
     facts mine, first, other;
     uint8_t *all;
     size_t *offsets;
     gather_facts(&reducer->options, &mine);
     adl_status status = adli_reducer_gather(reducer, &mine, sizeof mine, &all, &offsets);
-    *one_host = true;
+    apart[0] = '\0';
     for (int rank = 0; status == ADL_OK && rank < reducer->replicas; rank++) {
         if (offsets[rank + 1] - offsets[rank] != sizeof other) {
             status = adli_fail(ADL_EPEER, "reducer: rank %d is of another version", rank);
@@ -344,7 +344,10 @@ static adl_status exchange_facts(adl_reducer *reducer, bool *one_host)
         memcpy(&other, all + offsets[rank], sizeof other);
         if (rank == 0)
             first = other;
-        status = compare_facts(&first, &other, rank, one_host);
+        status = compare_facts(&first, &other, rank);
+        if (!first.boot_id[0] || memcmp(first.boot_id, other.boot_id, sizeof first.boot_id) != 0)
+            snprintf(apart, APART_MAX, "rank 0 is on %.63s, rank %d on %.63s", first.host, rank,
+                     other.host);
     }
     free(all);
     free(offsets);
@@ -353,21 +356,20 @@ static adl_status exchange_facts(adl_reducer *reducer, bool *one_host)
 
 static adl_status choose_transport(adl_reducer *reducer)
 {
-    bool one_host;
+    char apart[APART_MAX];
     adl_transport wanted = reducer->options.transport;
-    adl_status status = exchange_facts(reducer, &one_host);
+    adl_status status = exchange_facts(reducer, apart);
     if (status != ADL_OK)
         return status;
-    if (wanted == ADL_TRANSPORT_SHM && !one_host)
-        return adli_fail(ADL_ENET, "reducer: shared memory is asked for, but replicas are on "
-                                   "different machines");
-    if (wanted != ADL_TRANSPORT_TCP && one_host) {
+    if (wanted == ADL_TRANSPORT_SHM && apart[0])
+        return adli_fail(ADL_ENET, "reducer: no shared memory: %s", apart);
+    if (wanted != ADL_TRANSPORT_TCP && !apart[0]) {
         status = adli_shm_new(reducer, &reducer->transport);
         if (status == ADL_OK)
             reducer->kind = ADL_TRANSPORT_SHM;
         if (status == ADL_OK || wanted == ADL_TRANSPORT_SHM)
             return status;
-        status = adl_group_check(reducer->group);
+        status = adl_group_check(reducer->group); /* a full /dev/shm is no reason to give up */
         if (status != ADL_OK)
             return status;
     }

@@ -342,14 +342,17 @@ static void sum_extras(adli_ring *ring)
     }
 }
 
-/* Tells the next one why, and is gone. Keeps adl_error(). */
-static void fail_ring(adli_ring *ring, adl_status status)
+/* Tells the next one why (ADL_OK and ADL_ESTATE: because the reducer is freed), and is gone. Keeps
+ * adl_error(). */
+static void hang_up(adli_ring *ring, adl_status status)
 {
+    if (!ring->next || !ring->prev)
+        return;
     adli_failure failure = {.code = status, .rank = ring->reducer->rank};
     adli_text_clean(failure.text, sizeof failure.text, adl_error(), strlen(adl_error()));
     uint8_t encoded[ADLI_FAILURE_MAX];
     adli_part part = {encoded, adli_failure_encode(&failure, encoded)};
-    adli_frame_type type = status == ADL_ESTATE ? ADLI_GOODBYE : ADLI_FAILED;
+    adli_frame_type type = status == ADL_OK || status == ADL_ESTATE ? ADLI_GOODBYE : ADLI_FAILED;
     if (adli_conn_send(ring->next, type, &part, type == ADLI_FAILED) == ADL_OK)
         adli_conn_drain(ring->next, FAREWELL_MS);
     adli_conn_free(ring->next);
@@ -374,7 +377,7 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
     if (status == ADL_OK)
         sum_extras(ring);
     else
-        fail_ring(ring, status);
+        hang_up(ring, status);
     return status;
 }
 
@@ -383,9 +386,8 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
 static void free_ring(adli_transport *transport)
 {
     adli_ring *ring = (adli_ring *)(void *)transport;
-    if (ring->next && ring->prev && adli_conn_send(ring->next, ADLI_GOODBYE, NULL, 0) == ADL_OK)
-        adli_conn_drain(ring->next, FAREWELL_MS);
-    adli_conn_free(ring->next);
+    hang_up(ring, adl_group_check(ring->reducer->group));
+    adli_conn_free(ring->next); /* one of them, when forming failed half-way */
     adli_conn_free(ring->prev);
     free(ring->extra);
     free(ring->half);

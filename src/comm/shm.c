@@ -58,7 +58,7 @@ static adl_status create_locked(adli_shm *shm)
         adl_status status = adli_random(&random, sizeof random);
         if (status != ADL_OK)
             return status;
-        snprintf(shm->name, sizeof shm->name, "/%s%016" PRIx64, prefix, random);
+        snprintf(shm->name, sizeof shm->name, "/%s%d-%016" PRIx64, prefix, (int)getpid(), random);
         shm->fd = shm_open(shm->name, O_RDWR | O_CREAT | O_EXCL, 0600);
         if (shm->fd < 0 && errno == EEXIST)
             continue;

@@ -6,146 +6,54 @@
 #include "base/status.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
-enum { SIDE = 28, POINTS_MAX = 14, STROKES_MAX = 3, FORMS_MAX = 3, CURVE_STEPS = 6 };
+enum { SIDE = 28, POINTS_MAX = 14, FORMS_MAX = 3, CURVE_STEPS = 6 };
 
-/* Control points in a square of 100 x 100, x to the right, y down; a spline goes through them, or
- * straight lines when straight is set. */
+/* The forms of each digit. A form is a list of strokes, each with a sign and control points "x,y" in a
+ * square of 100 x 100 (y down): "~" is a spline through its points, "-" straight lines. */
+static const char *const glyphs[10][FORMS_MAX] = {
+    {"~50,08 22,24 14,54 28,88 52,94 78,80 86,48 74,18 48,08",
+     "~58,06 34,26 28,60 42,94 62,84 72,46 64,14 46,10"},
+    {"-50,06 50,94", "-30,30 54,08 52,94", "-32,26 52,08 52,92 -30,93 74,92"},
+    {"~18,28 32,10 58,08 76,26 66,52 40,74 16,92 -16,92 84,90",
+     "~20,30 40,10 70,16 72,42 46,70 22,90 16,78 34,74 60,90 86,86"},
+    {"~18,16 44,06 72,18 68,40 40,48 ~40,48 74,56 80,78 54,94 18,84",
+     "-20,10 74,10 44,42 ~44,42 76,54 78,80 48,95 16,84"},
+    {"-60,06 14,62 86,62 -64,34 62,94", "-24,08 20,50 76,52 -72,08 68,94"},
+    {"-76,08 30,08 26,46 ~26,46 56,40 80,58 72,86 42,95 16,84",
+     "-34,10 80,08 ~34,10 26,44 58,42 78,62 66,88 40,94 18,84"},
+    {"~70,08 36,30 18,64 30,92 62,92 78,70 60,50 32,56 20,74",
+     "~54,06 30,36 22,74 42,95 70,84 68,60 44,56 24,78"},
+    {"-16,10 82,10 56,48 42,94", "-18,12 80,10 44,94 -34,50 74,48",
+     "~16,18 44,08 80,12 58,50 50,94"},
+    {"~50,48 24,34 28,12 52,06 74,14 74,34 50,48 22,66 22,86 50,95 78,86 78,66 50,48",
+     "~74,18 46,06 26,22 46,46 74,70 64,94 32,90 28,68 56,44 76,18"},
+    {"~76,28 58,08 28,14 20,38 42,54 68,44 77,24 ~77,24 74,60 60,94",
+     "~70,30 54,08 30,18 28,42 48,52 66,40 71,16 -71,14 70,94"},
+};
+
 typedef struct stroke {
-    uint8_t count, straight;
-    uint8_t point[POINTS_MAX][2];
+    int count;
+    bool straight;
+    double point[POINTS_MAX][2]; /* in -0.5 .. 0.5 */
 } stroke;
 
-typedef struct form {
-    uint8_t count;
-    stroke strokes[STROKES_MAX];
-} form;
-
-static const struct {
-    uint8_t count;
-    form forms[FORMS_MAX];
-} glyphs[10] = {
-    /* 0 */
-    {2,
-     {{1,
-       {{9,
-         0,
-         {{50, 8},
-          {22, 24},
-          {14, 54},
-          {28, 88},
-          {52, 94},
-          {78, 80},
-          {86, 48},
-          {74, 18},
-          {48, 8}}}}},
-      {1,
-       {{8, 0, {{58, 6}, {34, 26}, {28, 60}, {42, 94}, {62, 84}, {72, 46}, {64, 14}, {46, 10}}}}}}},
-    /* 1 */
-    {3,
-     {{1, {{2, 1, {{50, 6}, {50, 94}}}}},
-      {1, {{3, 1, {{30, 30}, {54, 8}, {52, 94}}}}},
-      {2, {{3, 1, {{32, 26}, {52, 8}, {52, 92}}}, {2, 1, {{30, 93}, {74, 92}}}}}}},
-    /* 2 */
-    {2,
-     {{2,
-       {{7, 0, {{18, 28}, {32, 10}, {58, 8}, {76, 26}, {66, 52}, {40, 74}, {16, 92}}},
-        {2, 1, {{16, 92}, {84, 90}}}}},
-      {1,
-       {{10,
-         0,
-         {{20, 30},
-          {40, 10},
-          {70, 16},
-          {72, 42},
-          {46, 70},
-          {22, 90},
-          {16, 78},
-          {34, 74},
-          {60, 90},
-          {86, 86}}}}}}},
-    /* 3 */
-    {2,
-     {{2,
-       {{5, 0, {{18, 16}, {44, 6}, {72, 18}, {68, 40}, {40, 48}}},
-        {5, 0, {{40, 48}, {74, 56}, {80, 78}, {54, 94}, {18, 84}}}}},
-      {2,
-       {{3, 1, {{20, 10}, {74, 10}, {44, 42}}},
-        {5, 0, {{44, 42}, {76, 54}, {78, 80}, {48, 95}, {16, 84}}}}}}},
-    /* 4 */
-    {2,
-     {{2, {{3, 1, {{60, 6}, {14, 62}, {86, 62}}}, {2, 1, {{64, 34}, {62, 94}}}}},
-      {2, {{3, 1, {{24, 8}, {20, 50}, {76, 52}}}, {2, 1, {{72, 8}, {68, 94}}}}}}},
-    /* 5 */
-    {2,
-     {{2,
-       {{3, 1, {{76, 8}, {30, 8}, {26, 46}}},
-        {6, 0, {{26, 46}, {56, 40}, {80, 58}, {72, 86}, {42, 95}, {16, 84}}}}},
-      {2,
-       {{2, 1, {{34, 10}, {80, 8}}},
-        {7, 0, {{34, 10}, {26, 44}, {58, 42}, {78, 62}, {66, 88}, {40, 94}, {18, 84}}}}}}},
-    /* 6 */
-    {2,
-     {{1,
-       {{9,
-         0,
-         {{70, 8},
-          {36, 30},
-          {18, 64},
-          {30, 92},
-          {62, 92},
-          {78, 70},
-          {60, 50},
-          {32, 56},
-          {20, 74}}}}},
-      {1,
-       {{8, 0, {{54, 6}, {30, 36}, {22, 74}, {42, 95}, {70, 84}, {68, 60}, {44, 56}, {24, 78}}}}}}},
-    /* 7 */
-    {3,
-     {{1, {{4, 1, {{16, 10}, {82, 10}, {56, 48}, {42, 94}}}}},
-      {2, {{3, 1, {{18, 12}, {80, 10}, {44, 94}}}, {2, 1, {{34, 50}, {74, 48}}}}},
-      {1, {{5, 0, {{16, 18}, {44, 8}, {80, 12}, {58, 50}, {50, 94}}}}}}},
-    /* 8 */
-    {2,
-     {{1,
-       {{13,
-         0,
-         {{50, 48},
-          {24, 34},
-          {28, 12},
-          {52, 6},
-          {74, 14},
-          {74, 34},
-          {50, 48},
-          {22, 66},
-          {22, 86},
-          {50, 95},
-          {78, 86},
-          {78, 66},
-          {50, 48}}}}},
-      {1,
-       {{10,
-         0,
-         {{74, 18},
-          {46, 6},
-          {26, 22},
-          {46, 46},
-          {74, 70},
-          {64, 94},
-          {32, 90},
-          {28, 68},
-          {56, 44},
-          {76, 18}}}}}}},
-    /* 9 */
-    {2,
-     {{2,
-       {{7, 0, {{76, 28}, {58, 8}, {28, 14}, {20, 38}, {42, 54}, {68, 44}, {77, 24}}},
-        {3, 0, {{77, 24}, {74, 60}, {60, 94}}}}},
-      {2,
-       {{7, 0, {{70, 30}, {54, 8}, {30, 18}, {28, 42}, {48, 52}, {66, 40}, {71, 16}}},
-        {2, 1, {{71, 14}, {70, 94}}}}}}},
-};
+/* Reads the next stroke of a form; false at its end. */
+static bool next_stroke(const char **at, stroke *s)
+{
+    if (**at == '\0')
+        return false;
+    s->straight = *(*at)++ == '-';
+    for (s->count = 0; **at >= '0' && **at <= '9'; s->count++) {
+        const char *p = *at; /* "12,34" */
+        s->point[s->count][0] = ((p[0] - '0') * 10 + p[1] - '0') / 100.0 - 0.5;
+        s->point[s->count][1] = ((p[3] - '0') * 10 + p[4] - '0') / 100.0 - 0.5;
+        *at += p[5] == ' ' ? 6 : 5;
+    }
+    return true;
+}
 
 /* A picture being drawn: how near, in pixels, each pixel is to the pen's path. */
 typedef struct canvas {
@@ -212,13 +120,13 @@ static double spline(const double p[4], double t)
                             t * (3 * (p[1] - p[2]) + p[3] - p[0])));
 }
 
-static void draw_stroke(canvas *c, const stroke *s, const warp *w, double jitter, double reach,
+static void draw_stroke(canvas *c, stroke *s, const warp *w, double jitter, double reach,
                         adli_rng *rng)
 {
-    double point[POINTS_MAX][2], from[2], to[2];
+    double(*point)[2] = s->point, from[2], to[2];
     for (int i = 0; i < s->count; i++)
         for (int k = 0; k < 2; k++)
-            point[i][k] = s->point[i][k] / 100.0 - 0.5 + jitter * adli_noise(rng);
+            point[i][k] += jitter * adli_noise(rng);
     warp_point(w, point[0][0], point[0][1], from);
     int steps = s->straight ? 3 : CURVE_STEPS; /* straight lines bend with the plane, too */
     for (int i = 0; i + 1 < s->count; i++)
@@ -292,15 +200,19 @@ static void blur(double picture[SIDE][SIDE])
 static int draw_digit(adli_rng *rng, uint8_t *pixels)
 {
     int digit = (int)adli_rng_below(rng, 10);
-    const form *f = &glyphs[digit].forms[adli_rng_below(rng, glyphs[digit].count)];
+    int forms = FORMS_MAX;
+    while (!glyphs[digit][forms - 1])
+        forms--;
+    const char *form = glyphs[digit][adli_rng_below(rng, (uint32_t)forms)];
+    stroke s;
     warp w;
     canvas c;
     double picture[SIDE][SIDE] = {{0}};
     warp_init(&w, rng);
     canvas_clear(&c);
     double radius = adli_uniform(rng, 0.5, 1.6), jitter = adli_uniform(rng, 0.01, 0.035);
-    for (int i = 0; i < f->count; i++)
-        draw_stroke(&c, &f->strokes[i], &w, jitter, radius + 1, rng);
+    while (next_stroke(&form, &s))
+        draw_stroke(&c, &s, &w, jitter, radius + 1, rng);
     ink(&c, radius, 1, picture);
     add_specks(picture, rng);
     for (int passes = adli_rng_range(rng, 0, 2); passes > 0; passes--)

@@ -157,10 +157,11 @@ void adli_kernel_log_softmax(const float *x, size_t batch, size_t features, floa
 #pragma omp parallel for schedule(static) if (batch * features >= ADLI_GRAIN)
     for (size_t b = 0; b < batch; b++) {
         const float *row = x + b * features;
-        float most = row[0], sum = 0;
+        float most = row[0];
         for (size_t i = 1; i < features; i++)
             most = row[i] > most ? row[i] : most;
-        for (size_t i = 0; i < features; i++)
+        float sum = expf(row[0] - most);
+        for (size_t i = 1; i < features; i++)
             sum += expf(row[i] - most);
         float log_sum = logf(sum);
         for (size_t i = 0; i < features; i++)

@@ -64,6 +64,18 @@ static adl_status statistics(adli_plan *plan, size_t i)
     return status == ADL_OK ? adli_array_tensor(plan, &md, running[1].value, &step->var) : status;
 }
 
+/* The running statistics follow the batch's. */
+static adl_status track(adli_plan *plan, size_t i)
+{
+    adli_action *action;
+    adl_status status = adli_act(plan, &plan->forward, i, run_statistics, &action);
+    if (status != ADL_OK)
+        return status;
+    action->tensor[0] = plan->steps[i].mean;
+    action->tensor[1] = plan->steps[i].var;
+    return ADL_OK;
+}
+
 adl_status adli_norm_forward(adli_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
@@ -103,14 +115,7 @@ adl_status adli_norm_forward(adli_plan *plan, size_t i)
         adli_arg(plan, action, DNNL_ARG_WORKSPACE, &step->workspace);
     if (adli_relu_follows(plan, i))
         plan->steps[i + 1].folded = plan->steps[i + 1].back_folded = true;
-    if (!plan->train)
-        return ADL_OK;
-    status = adli_act(plan, &plan->forward, i, run_statistics, &action);
-    if (status != ADL_OK)
-        return status;
-    action->tensor[0] = step->mean;
-    action->tensor[1] = step->var;
-    return ADL_OK;
+    return plan->train ? track(plan, i) : ADL_OK;
 }
 
 /* The gradients' layout is that of the values: both came from the same primitives. */

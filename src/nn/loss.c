@@ -55,10 +55,11 @@ adl_status adl_loss_cross_entropy(const float *logits, const int32_t *label, int
     double weight = reduction == ADL_MEAN ? 1.0 / batch : 1, sum = 0;
     for (int b = 0; b < batch; b++) {
         const float *row = logits + (size_t)b * (size_t)classes;
-        double most = row[0], total = 0;
+        double most = row[0];
         for (int i = 1; i < classes; i++)
             most = row[i] > most ? row[i] : most;
-        for (int i = 0; i < classes; i++)
+        double total = exp(row[0] - most);
+        for (int i = 1; i < classes; i++)
             total += exp(row[i] - most);
         sum += most + log(total) - row[label[b]];
         if (!dout)

@@ -163,11 +163,14 @@ int main(int argc, char **argv)
     part_times times = {0};
     train(net, optim, set, 0, WARMUP, &times);
     times = (part_times){0};
+    double cpu = adli_clock_of(CLOCK_PROCESS_CPUTIME_ID);
     double loss = train(net, optim, set, WARMUP, steps, &times);
+    cpu = adli_clock_of(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     double ms = 1e3 / steps, total = times.forward_s + times.backward_s + times.optimizer_s;
-    printf("ms_per_step %.3f forward %.3f backward %.3f optimizer %.3f loss %.4f accuracy %.2f\n",
-           ms * total, ms * times.forward_s, ms * times.backward_s, ms * times.optimizer_s, loss,
-           accuracy(net, test));
+    printf("ms_per_step %.3f cpu %.3f forward %.3f backward %.3f optimizer %.3f loss %.4f "
+           "accuracy %.2f\n",
+           ms * total, ms * cpu, ms * times.forward_s, ms * times.backward_s,
+           ms * times.optimizer_s, loss, accuracy(net, test));
     adl_optim_free(optim);
     adl_net_free(net);
     adl_dataset_free(set);

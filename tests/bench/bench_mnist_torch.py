@@ -48,7 +48,7 @@ def main():
     times = [0.0, 0.0, 0.0]
     for step in range(WARMUP + steps):
         if step == WARMUP:
-            times = [0.0, 0.0, 0.0]
+            times, cpu = [0.0, 0.0, 0.0], time.process_time()
         at = step * BATCH % len(x)
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
@@ -59,14 +59,15 @@ def main():
         optimizer.step()
         end = time.perf_counter()
         times = [a + b for a, b in zip(times, (forward - start, backward - forward, end - backward))]
+    cpu = time.process_time() - cpu
     net.eval()
     tx, ty = read(directory, "t10k")
     with torch.no_grad():
         correct = sum(int((net(tx[i:i + 500]).argmax(1) == ty[i:i + 500]).sum())
                       for i in range(0, len(tx), 500))
     ms = [1e3 * t / steps for t in times]
-    print("ms_per_step %.3f forward %.3f backward %.3f optimizer %.3f loss %.4f accuracy %.2f" %
-          (sum(ms), *ms, float(loss), 100.0 * correct / len(tx)))
+    print("ms_per_step %.3f cpu %.3f forward %.3f backward %.3f optimizer %.3f loss %.4f accuracy %.2f" %
+          (sum(ms), 1e3 * cpu / steps, *ms, float(loss), 100.0 * correct / len(tx)))
 
 
 if __name__ == "__main__":
