@@ -60,6 +60,12 @@ static const adli_genome *parent(adli_pollux_search *search)
     return &search->genomes[adli_nsga2_wins(y, x) ? b : a];
 }
 
+static void breed(adli_pollux_search *search, adli_genome *child)
+{
+    const adli_genome *a = parent(search), *b = parent(search);
+    adli_genome_breed(child, search, a, b);
+}
+
 /* A better version of one that is alive: of the best by the first objective half of the time in the
  * paper's form, where that one will be the answer. */
 static void refine(adli_pollux_search *search, adli_genome *child)
@@ -156,7 +162,7 @@ void adli_pollux_search_run(adli_pollux_search *search)
     select_survivors(search, search->alive);
     int count = search->alive;
     for (tries = 0; count < population && tries < 2 * population; tries++) {
-        adli_genome_breed(&search->genomes[count], search, parent(search), parent(search));
+        breed(search, &search->genomes[count]);
         count = admit(search, count);
     }
     select_survivors(search, count);
@@ -168,7 +174,7 @@ void adli_pollux_search_run(adli_pollux_search *search)
             if (adli_rng_below(&search->rng, 65536) < share)
                 refine(search, &search->genomes[count]);
             else
-                adli_genome_breed(&search->genomes[count], search, parent(search), parent(search));
+                breed(search, &search->genomes[count]);
             count = admit(search, count);
         }
         select_survivors(search, count);
