@@ -36,7 +36,8 @@ void adli_output_state(adli_output *output, const char *format, ...)
     show(output);
 }
 
-static void say(adli_output *output, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void say(adli_output *output, const char *format,
+                                                      va_list args)
 {
     adli_output_clear(output);
     fputs("adaptdl run: ", stderr);
