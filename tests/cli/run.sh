@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# `adaptdl run` and `adaptdl scale` with real training programs: output, growing, interrupting and
+# resuming, replicas that are killed, and mistakes on the command line.
+set -u
+bin=${ADAPTDL_BIN:-build/release/bin}
+adaptdl=$bin/adaptdl
+tmp=$(mktemp -d)
+export XDG_RUNTIME_DIR=$tmp OMP_WAIT_POLICY=passive
+unset ADAPTDL_CHECKPOINT_PATH OMP_NUM_THREADS
+failed=0 pid=
+# A copy whose path nobody else's process has, so that what is left behind can be found.
+cp "$bin/../examples/mnist" "$bin/../examples/cifar10_resnet9" "$tmp" || exit 1
+clean_up() {
+    [ -n "$pid" ] && kill -KILL "$pid" 2>/dev/null
+    rm -rf "$tmp"
+}
+trap clean_up EXIT
+
+ok() { echo "ok - $1"; }
+not_ok() { echo "not ok - $1: $2"; sed 's/^/# /' "$tmp/log" | tail -n 15; failed=1; }
+# check NAME WANTED-EXIT PATTERN...: the last run's rc, and patterns that its lines must have
+check() {
+    local name=$1 wanted=$2 pattern
+    shift 2
+    [ "$rc" -eq "$wanted" ] || { not_ok "$name" "exit $rc, wanted $wanted"; return; }
+    for pattern in "$@"; do
+        grep -qE -- "$pattern" "$tmp/log" || { not_ok "$name" "no line matches \"$pattern\""; return; }
+    done
+    ok "$name"
+}
+run() { timeout -k 5 180 "$adaptdl" run "$@" >"$tmp/log" 2>&1 </dev/null; rc=$?; }
+# Without timeout(1) in between, which would pass a signal on twice.
+begin() { "$adaptdl" run "$@" >"$tmp/log" 2>&1 </dev/null & pid=$!; }
+wait_for() { # pattern: until a line of the log matches, or the run has ended
+    for _ in $(seq 1200); do
+        grep -qE -- "$1" "$tmp/log" && return 0
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.1
+    done
+    grep -qE -- "$1" "$tmp/log"
+}
+end() { # the end of what begin began, into rc
+    for _ in $(seq 1800); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
+    kill -KILL $pid 2>/dev/null && echo "adaptdl run: hung, killed by the test" >>"$tmp/log"
+    wait $pid 2>/dev/null
+    rc=$?
+    pid=
+}
+replica() { # rank: its process
+    local child
+    for child in $(pgrep -P $pid); do
+        tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -qx "ADAPTDL_REPLICA_RANK=$1" && echo "$child"
+    done
+}
+digits=("$tmp/mnist" --examples 600 --threads 1)
+
+# ---- to the end ----
+run -- "${digits[@]}" --epochs 2
+check one_replica_finishes 0 'started 1 replica$' '^\[0\] Train Epoch: 1 ' '^\[0\] Test set: Average loss'
+[ "$(grep -c 'Test set' "$tmp/log")" -eq 2 ] && ok two_epochs_two_results || not_ok two_epochs_two_results "not 2"
+run -n 2 --checkpoint "$tmp/two" -- "${digits[@]}" --epochs 2
+check two_replicas_finish 0 'started 2 replicas$' '^\[0\] Train Epoch: 2 ' '^\[0\] Test set: .*/101 '
+run -n 2 --checkpoint "$tmp/two" -- "${digits[@]}" --epochs 2
+check a_finished_run_has_nothing_left_to_do 0 'resuming from'
+grep -q 'Train Epoch' "$tmp/log" && not_ok a_finished_run_is_not_trained_again "it was"
+run -- "$tmp/cifar10_resnet9" --examples 200 --epochs 1 --threads 1
+check resnet9_finishes 0 '^\[0\] epoch 1: train loss [0-9]' '^\[0\] epoch 1: test loss [0-9.]+, accuracy [0-9]+/41 '
+run -q -n 3 -- sh -c 'echo "hello of $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS"; echo aside >&2'
+check lines_have_their_ranks 0 '^\[0\] hello of 0 of 3$' '^\[1\] hello of 1 of 3$' '^\[2\] hello of 2 of 3$' '^\[2\] aside$'
+[ "$(wc -l <"$tmp/log")" -eq 6 ] && ok quiet_shows_nothing_else || not_ok quiet_shows_nothing_else "more lines"
+
+# ---- growing ----
+begin --name grow --checkpoint "$tmp/grow" -- "${digits[@]}" --epochs 20
+if wait_for 'Train Epoch: 1 '; then
+    timeout 30 "$adaptdl" scale grow >"$tmp/state" 2>&1 && grep -q '^grow: running, 1 replicas, 0 restarts$' "$tmp/state" &&
+        ok scale_without_a_number_says_how_it_is || not_ok scale_without_a_number_says_how_it_is "$(cat "$tmp/state")"
+    timeout 30 "$adaptdl" scale grow 2 >"$tmp/state" 2>&1 && grep -q '^grow: from 1 to 2 replicas$' "$tmp/state" &&
+        ok scale_is_answered || not_ok scale_is_answered "$(cat "$tmp/state")"
+    timeout 30 "$adaptdl" run --name grow -- true >"$tmp/state" 2>&1
+    [ $? -eq 2 ] && grep -q 'there is one of that name already' "$tmp/state" && ok a_name_is_used_once ||
+        not_ok a_name_is_used_once "$(cat "$tmp/state")"
+fi
+end
+check the_run_grows_and_finishes 0 'restart 1 on 2 replicas' 'resuming from checkpoint-' 'Train Epoch: 20 '
+[ "$(grep -c 'Test set' "$tmp/log")" -eq 20 ] && ok every_epoch_is_tested_once ||
+    not_ok every_epoch_is_tested_once "$(grep -c 'Test set' "$tmp/log") results"
+
+# ---- CTRL-C, and the same command again ----
+job=(-n 2 --checkpoint "$tmp/again" -- "${digits[@]}" --epochs 12)
+begin "${job[@]}"
+wait_for 'Train Epoch: 2 ' && kill -INT $pid
+end
+check interrupted_gives_143 143 'got SIGINT'
+first=$(grep -c 'Test set' "$tmp/log")
+run "${job[@]}"
+check the_same_command_resumes 0 'resuming from checkpoint-' 'Train Epoch: 12 '
+grep -q 'Train Epoch: 1 ' "$tmp/log" && not_ok resuming_repeats_nothing "epoch 1 was trained again"
+[ $((first + $(grep -c 'Test set' "$tmp/log"))) -eq 12 ] && ok interrupted_and_resumed_make_twelve_epochs ||
+    not_ok interrupted_and_resumed_make_twelve_epochs "$first epochs before"
+
+# ---- killed replicas ----
+begin -n 2 -- "${digits[@]}" --epochs 1000
+wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 1)"
+end
+check a_killed_replica_ends_the_run 137 'replica 1 was killed by signal 9'
+begin -n 2 --max-restarts 1 --checkpoint "$tmp/killed" -- "${digits[@]}" --epochs 8
+wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 0)"
+end
+check with_restarts_it_goes_on 0 'replica 0 was killed by signal 9' 'restart 1 on 2 replicas' 'Train Epoch: 8 '
+run -n 2 --max-restarts 2 -- sh -c '[ "$ADAPTDL_REPLICA_RANK" = 1 ] && exit 7; exec sleep 1000'
+check restarts_are_counted 7 'replica 1 exited with 7' 'restart 2 on' 'failed 3 times, giving up'
+begin --grace 1 -- sh -c 'trap "" TERM INT; echo ready; while :; do sleep 1; done'
+wait_for '^\[0\] ready' && kill -TERM $pid
+end
+grep -q 'did not leave within 1 s: killed' "$tmp/log" && [ "$rc" -ne 0 ] && ok who_does_not_leave_is_killed ||
+    not_ok who_does_not_leave_is_killed "exit $rc"
+begin -n 2 -- "${digits[@]}" --epochs 1000
+wait_for 'Train Epoch: 1 ' && kill -KILL $pid
+wait $pid 2>/dev/null
+pid=
+for _ in $(seq 300); do pgrep -f "$tmp/" >/dev/null || break; sleep 0.1; done
+left=$(pgrep -af "$tmp/")
+[ -z "$left" ] && ok no_process_is_left_behind || not_ok no_process_is_left_behind "$left"
+
+# ---- mistakes: one line, exit 2, nothing started ----
+mistake() { # NAME PART-OF-THE-LINE COMMAND...
+    local name=$1 part=$2
+    shift 2
+    timeout -k 5 60 "$adaptdl" "$@" >"$tmp/log" 2>&1 </dev/null
+    rc=$?
+    if [ "$rc" -ne 2 ]; then not_ok "$name" "exit $rc, wanted 2"
+    elif [ "$(wc -l <"$tmp/log")" -ne 1 ]; then not_ok "$name" "not one line"
+    elif ! grep -qF -- "$part" "$tmp/log"; then not_ok "$name" "lacks \"$part\""
+    else ok "$name"; fi
+}
+: >"$tmp/file"
+mistake unknown_option '--nonsense is unknown' run --nonsense -- true
+mistake no_program 'which program?' run -n 2
+mistake a_path_that_is_not_there "$tmp/none: No such file" run -- "$tmp/none"
+mistake a_program_that_is_not_on_the_path 'no-such-program-here: No such file' run -n 2 -- no-such-program-here
+mistake a_file_that_is_no_program "$tmp/file: Permission denied" run -- "$tmp/file"
+mistake zero_replicas '-n 0: must be from 1' run -n 0 -- true
+mistake a_word_for_replicas '-n two: must be from 1' run -n two -- true
+mistake negative_restarts '--max-restarts -1: must be from 0' run --max-restarts -1 -- true
+mistake a_name_with_a_slash 'run "a/b": names consist of' run --name a/b -- true
+mistake a_checkpoint_that_is_a_file "$tmp/file: is not a directory" run --checkpoint "$tmp/file" -- true
+mistake a_checkpoint_in_a_missing_folder "$tmp/none/here: No such file" run --checkpoint "$tmp/none/here" -- true
+mistake scale_of_an_unknown_run 'run "nobody": there is none' scale nobody 2
+mistake state_of_an_unknown_run 'run "nobody": there is none' scale nobody
+mistake scale_of_nothing 'expected the name of a run' scale
+mistake scale_to_zero '0 replicas: must be from 1' scale nobody 0
+mistake scale_of_a_name_with_a_slash 'run "a/b": names consist of' scale a/b 2
+exit $failed
