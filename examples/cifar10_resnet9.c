@@ -24,8 +24,7 @@ typedef struct resnet {
 
 static adl_status train(resnet *run, int epoch)
 {
-    ADL_BATCHES(run->train_loader, batch)
-    {
+    ADL_BATCHES (run->train_loader, batch) {
         const float *x = batch->part[0], *logits;
         const int32_t *label = batch->part[1];
         double loss;
@@ -38,8 +37,7 @@ static adl_status train(resnet *run, int epoch)
         adl_accumulator_add(run->train_stats, "loss", loss * batch->size);
         adl_accumulator_add(run->train_stats, "examples", batch->size);
     }
-    ADL_SYNCHRONIZED(run->train_stats)
-    {
+    ADL_SYNCHRONIZED (run->train_stats) {
         if (adl_rank(run->ctx) == 0)
             printf("epoch %d: train loss %.4f, learning rate %g\n", epoch + 1,
                    adl_accumulator_get(run->train_stats, "loss") /
@@ -52,8 +50,7 @@ static adl_status train(resnet *run, int epoch)
 
 static adl_status test(resnet *run, int epoch)
 {
-    ADL_BATCHES(run->test_loader, batch)
-    {
+    ADL_BATCHES (run->test_loader, batch) {
         const float *x = batch->part[0], *logits;
         const int32_t *label = batch->part[1];
         int size = batch->size - batch->extra; /* count every example once */
@@ -66,8 +63,7 @@ static adl_status test(resnet *run, int epoch)
         adl_accumulator_add(run->test_stats, "correct",
                             adl_count_correct(logits, label, size, CLASSES));
     }
-    ADL_SYNCHRONIZED(run->test_stats)
-    {
+    ADL_SYNCHRONIZED (run->test_stats) {
         size_t total = adl_loader_examples(run->test_loader);
         double correct = adl_accumulator_get(run->test_stats, "correct");
         if (adl_rank(run->ctx) == 0)
@@ -126,8 +122,7 @@ static adl_status run_all(resnet *run, const settings *set)
         TRY(adl_nn_set_threads(set->threads));
     TRY(load_data(run, set));
     TRY(make_model(run, set));
-    ADL_EPOCHS(run->ctx, epoch, set->epochs)
-    {
+    ADL_EPOCHS (run->ctx, epoch, set->epochs) {
         TRY(train(run, epoch));
         TRY(test(run, epoch));
         adl_schedule_step(run->schedule);

@@ -27,8 +27,7 @@ typedef struct mnist {
 static adl_status train(mnist *run, int epoch)
 {
     size_t total = adl_loader_examples(run->train_loader);
-    ADL_BATCHES(run->train_loader, batch)
-    {
+    ADL_BATCHES (run->train_loader, batch) {
         const float *x = batch->part[0], *logp;
         const int32_t *label = batch->part[1];
         double loss;
@@ -46,8 +45,7 @@ static adl_status train(mnist *run, int epoch)
 
 static adl_status test(mnist *run)
 {
-    ADL_BATCHES(run->test_loader, batch)
-    {
+    ADL_BATCHES (run->test_loader, batch) {
         const float *x = batch->part[0], *logp;
         const int32_t *label = batch->part[1];
         int size = batch->size - batch->extra; /* count every example once */
@@ -59,8 +57,7 @@ static adl_status test(mnist *run)
         adl_accumulator_add(run->stats, "loss", loss);
         adl_accumulator_add(run->stats, "correct", adl_count_correct(logp, label, size, CLASSES));
     }
-    ADL_SYNCHRONIZED(run->stats)
-    {
+    ADL_SYNCHRONIZED (run->stats) {
         size_t total = adl_loader_examples(run->test_loader);
         double correct = adl_accumulator_get(run->stats, "correct");
         if (adl_rank(run->ctx) == 0)
@@ -128,8 +125,7 @@ static adl_status run_all(mnist *run, const settings *set)
         TRY(adl_nn_set_threads(set->threads));
     TRY(load_data(run, set));
     TRY(make_model(run, set));
-    ADL_EPOCHS(run->ctx, epoch, set->epochs)
-    {
+    ADL_EPOCHS (run->ctx, epoch, set->epochs) {
         TRY(train(run, epoch));
         TRY(test(run));
         adl_schedule_step(run->schedule);

@@ -138,25 +138,23 @@ static int train(const plan *job, const fate *end, adl_context *ctx)
             return 72;
     }
     int wrong = 0;
-    ADL_EPOCHS(ctx, epoch, job->epochs)
-    for (int i = 0; i < LOADERS; i++) {
-        ADL_BATCHES(loader[i], batch)
-        {
-            hurt_self(end, adl_rank(ctx), step++);
-            if (job->step_us)
-                usleep((useconds_t)job->step_us);
-            int own = batch->size - batch->extra;
-            for (int k = 0; k < own; k++)
-                book.pending[cell(job, i, epoch, (int)batch->index[k])]++;
-            book.pending[cell(job, i, epoch, job->examples[i])] += batch->extra;
-            adl_accumulator_add(stats, "examples", own);
+    ADL_EPOCHS (ctx, epoch, job->epochs)
+        for (int i = 0; i < LOADERS; i++) {
+            ADL_BATCHES (loader[i], batch) {
+                hurt_self(end, adl_rank(ctx), step++);
+                if (job->step_us)
+                    usleep((useconds_t)job->step_us);
+                int own = batch->size - batch->extra;
+                for (int k = 0; k < own; k++)
+                    book.pending[cell(job, i, epoch, (int)batch->index[k])]++;
+                book.pending[cell(job, i, epoch, job->examples[i])] += batch->extra;
+                adl_accumulator_add(stats, "examples", own);
+            }
+            ADL_SYNCHRONIZED (stats) { /* replayed after a restart: the same number again */
+                wrong |= adl_accumulator_get(stats, "examples") != job->examples[i];
+                adl_accumulator_clear(stats);
+            }
         }
-        ADL_SYNCHRONIZED(stats)
-        { /* replayed after a restart: the same number again */
-            wrong |= adl_accumulator_get(stats, "examples") != job->examples[i];
-            adl_accumulator_clear(stats);
-        }
-    }
     handles_signals[adl_rank(ctx)] = 0; /* adl_finish puts the old handlers back */
     int code = adl_finish(ctx);
     free(book.seen);

@@ -20,8 +20,7 @@ static void two_modes(adlt_replica *replica)
     CHECK(!adl_accumulator_has(stats, "loss") && adl_accumulator_get(stats, "loss") == 0);
     CHECK(adl_accumulator_key(stats, 0) == NULL);
     int entered = 0, n = replica->replicas;
-    ADL_SYNCHRONIZED(stats)
-    {
+    ADL_SYNCHRONIZED (stats) {
         entered++;
         CHECK_INT(adl_accumulator_count(stats), 3);
         CHECK_STR(adl_accumulator_key(stats, 0), "loss");
@@ -32,23 +31,22 @@ static void two_modes(adlt_replica *replica)
         CHECK(adl_accumulator_get(stats, "rank0") == 7);
         CHECK_OK(adl_accumulator_set(stats, "mean", 0.5));
         CHECK_OK(adl_accumulator_add(stats, "mean", 0.5));
-        ADL_SYNCHRONIZED(stats) /* a scope in a scope just runs */
-        CHECK(adl_accumulator_get(stats, "mean") == 1);
+        ADL_SYNCHRONIZED (stats) /* a scope in a scope just runs */
+            CHECK(adl_accumulator_get(stats, "mean") == 1);
         CHECK_OK(adl_accumulator_remove(stats, "other"));
         CHECK(!adl_accumulator_has(stats, "other"));
     }
     CHECK_INT(entered, 1);
     CHECK_INT(adl_accumulator_count(stats), 0);
     adl_accumulator_add(stats, "mean", 1);
-    ADL_SYNCHRONIZED(stats)
-    { /* what was kept is still there, plus what was added */
+    ADL_SYNCHRONIZED (stats) { /* what was kept is still there, plus what was added */
         CHECK(adl_accumulator_get(stats, "mean") == 1 + n);
         CHECK(adl_accumulator_get(stats, "rank0") == 7);
         CHECK_OK(adl_accumulator_clear(stats));
         break;
     }
-    ADL_SYNCHRONIZED(stats)
-    CHECK_INT(adl_accumulator_count(stats), 0);
+    ADL_SYNCHRONIZED (stats)
+        CHECK_INT(adl_accumulator_count(stats), 0);
 }
 
 TEST(two_modes_on_one_two_and_four_replicas)
@@ -73,8 +71,8 @@ static void bad_calls(adlt_replica *replica)
     CHECK_FAILS(adl_accumulator_remove(stats, "x"), ADL_ESTATE, "remove outside a scope");
     CHECK_FAILS(adl_accumulator_clear(stats), ADL_ESTATE, "clear outside a scope");
     CHECK(strstr(adl_context_error(replica->ctx), "key")); /* the first failure counts */
-    ADL_SYNCHRONIZED(stats)
-    ADLT_FAIL("%s", "a scope on a stopped context");
+    ADL_SYNCHRONIZED (stats)
+        ADLT_FAIL("%s", "a scope on a stopped context");
 }
 
 TEST(misuse_stops_the_context)
@@ -101,20 +99,17 @@ static void run_script(adlt_replica *replica)
     REQUIRE_OK(adl_accumulator_new(replica->ctx, "stats", &stats));
     for (int i = 0; i < 2; i++)
         REQUIRE_OK(adl_loader_new(replica->ctx, &options, &loader[i]));
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, 2) {
         if (replica->rank == 0)
             adl_accumulator_add(stats, "before", 1); /* run again after a restart */
         for (int i = 0; i < 2; i++) {
-            ADL_BATCHES(loader[i], batch)
-            {
+            ADL_BATCHES (loader[i], batch) {
                 adl_accumulator_add(stats, i ? "b" : "a", batch->size - batch->extra);
                 if (epoch == 1 && i == plan->stop_loop &&
                     batch->done == 4 * (uint64_t)plan->stop_batch)
                     adl_stop(replica->ctx);
             }
-            ADL_SYNCHRONIZED(stats)
-            {
+            ADL_SYNCHRONIZED (stats) {
                 if (replica->rank == 0) {
                     plan->scopes++;
                     *(i ? &plan->second[epoch] : &plan->first[epoch]) =

@@ -75,13 +75,13 @@ static void signal_once(int number)
         _exit(90);
     adl_loader *loader = numbers(ctx, 100);
     int steps = 0;
-    ADL_EPOCHS(ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    if (++steps == 10) {
-        raise(number);
-        while (!log_has("got SIG")) /* said at once, by another thread */
-            usleep(1000);
-    }
+    ADL_EPOCHS (ctx, epoch, 1)
+        ADL_BATCHES (loader, batch)
+            if (++steps == 10) {
+                raise(number);
+                while (!log_has("got SIG")) /* said at once, by another thread */
+                    usleep(1000);
+            }
     if (steps != 10 || adl_context_status(ctx) != ADL_EINTR)
         _exit(91);
     if (!log_has(number == SIGINT ? "got SIGINT" : "got SIGTERM"))
@@ -223,13 +223,12 @@ static void count_steps(adlt_replica *replica)
     options.examples = 400;
     options.batch_size = 4;
     REQUIRE_OK(adl_loader_new(replica->ctx, &options, &loader));
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    ADL_BATCHES(loader, batch)
-    {
-        CHECK_INT(state.value, epoch * 100 + (int)batch->done / 4);
-        if (++state.value == state.stop_at && replica->rank == replica->replicas - 1)
-            adl_stop(replica->ctx); /* one replica is enough */
-    }
+    ADL_EPOCHS (replica->ctx, epoch, 2)
+        ADL_BATCHES (loader, batch) {
+            CHECK_INT(state.value, epoch * 100 + (int)batch->done / 4);
+            if (++state.value == state.stop_at && replica->rank == replica->replicas - 1)
+                adl_stop(replica->ctx); /* one replica is enough */
+        }
     if (!adl_stopped(replica->ctx))
         CHECK_INT(state.value, 200);
     /* The state must outlive adl_finish's last save. */
@@ -263,13 +262,12 @@ TEST(states_of_the_program_are_saved_at_the_same_step)
 static void save_often(adlt_replica *replica)
 {
     adl_loader *loader = numbers(replica->ctx, 200);
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    {
-        if (batch->number % 20 == 0 && replica->rank == 0)
-            adl_save(replica->ctx);
-        usleep(500);
-    }
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            if (batch->number % 20 == 0 && replica->rank == 0)
+                adl_save(replica->ctx);
+            usleep(500);
+        }
     adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
     adl_checkpoint_get_info(adl_context_store(replica->ctx), &info);
     if (replica->rank == 0)
@@ -356,18 +354,17 @@ static void vanish(adlt_replica *replica)
 {
     adl_loader *loader = numbers(replica->ctx, 60);
     int batches = 0;
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    {
-        if (batch->number == 5 && replica->rank == 0) {
-            adlt_tempdir_remove(directory);
-            int fd = open(directory, O_CREAT | O_WRONLY, 0600); /* a file in its place */
-            close(fd);
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            if (batch->number == 5 && replica->rank == 0) {
+                adlt_tempdir_remove(directory);
+                int fd = open(directory, O_CREAT | O_WRONLY, 0600); /* a file in its place */
+                close(fd);
+            }
+            if (batch->number % 10 == 9)
+                adl_save(replica->ctx);
+            batches++;
         }
-        if (batch->number % 10 == 9)
-            adl_save(replica->ctx);
-        batches++;
-    }
     CHECK_INT(batches, 60 / replica->replicas);
     CHECK_INT(adl_context_status(replica->ctx), ADL_OK);
 }
@@ -386,12 +383,12 @@ TEST(a_directory_that_vanishes_does_not_kill_training)
 static void one_fails(adlt_replica *replica)
 {
     adl_loader *loader = numbers(replica->ctx, 1000);
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    if (replica->rank == 1 && batch->number == 20) {
-        adli_fail(ADL_EIO, "image 7 is not there");
-        adl_fail(replica->ctx, ADL_EIO);
-    }
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch)
+            if (replica->rank == 1 && batch->number == 20) {
+                adli_fail(ADL_EIO, "image 7 is not there");
+                adl_fail(replica->ctx, ADL_EIO);
+            }
     CHECK_INT(adl_context_status(replica->ctx), replica->rank == 1 ? ADL_EIO : ADL_EPEER);
     CHECK(strstr(adl_context_error(replica->ctx), "image 7 is not there"));
 }

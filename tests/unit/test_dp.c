@@ -187,15 +187,14 @@ static void run_problem(adlt_replica *replica)
         loop->accum_steps = task->accum_steps;
         loop->decided_replicas = replica->replicas;
     }
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    {
-        make_gradient(seen, task, batch, &rng);
-        if (task->hook)
-            for (size_t p = 2; p > 0; p--)
-                CHECK_OK(adl_dp_grad_ready(dp, p - 1));
-        CHECK_OK(adl_dp_step(dp));
-    }
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            make_gradient(seen, task, batch, &rng);
+            if (task->hook)
+                for (size_t p = 2; p > 0; p--)
+                    CHECK_OK(adl_dp_grad_ready(dp, p - 1));
+            CHECK_OK(adl_dp_step(dp));
+        }
     if (replica->rank == 0)
         task->found = adl_dp_grad_params(dp);
     CHECK_INT(adl_dp_skipped(dp), 0);
@@ -279,8 +278,7 @@ static adl_status run_batches(adlt_replica *replica, adl_net *net, adl_loader *l
 {
     const regression *task = replica->job->user;
     float dout[EXAMPLES * OUTPUTS];
-    ADL_BATCHES(loader, batch)
-    {
+    ADL_BATCHES (loader, batch) {
         const float *out;
         double loss;
         adl_pass pass = {.train = true};
@@ -338,8 +336,7 @@ static void run_regression(adlt_replica *replica)
         loop->accum_steps = task->micro - 1;
         loop->decided_replicas = 1;
     }
-    ADL_EPOCHS(replica->ctx, epoch, task->epochs)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, task->epochs) {
         CHECK_OK(run_batches(replica, net, loader, dp));
         if (task->schedule)
             adl_schedule_step(schedule);
@@ -518,24 +515,23 @@ static void run_scaled(adlt_replica *replica)
     loop->local_bsz = B0 * task->times / replica->replicas / 2;
     loop->accum_steps = 1;
     loop->decided_replicas = replica->replicas;
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    {
-        make_gradient(seen, &source, batch, &rng);
-        bool bad = task->nan_every && steps % task->nan_every == task->nan_every - 1;
-        if ((bad || task->diverge) && replica->rank == task->rank_of_nan)
-            seen->grad[D - 1] = NAN;
-        int before = seen->steps;
-        if (adl_dp_step(dp) != ADL_OK)
-            break;
-        steps++;
-        if (seen->steps > before) {
-            check_step(task, dp, seen);
-            clipped += task->clip_norm > 0 &&
-                       seen->norm > task->clip_norm / sqrt(adl_dp_gain(dp)) * (1 - 1e-5);
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            make_gradient(seen, &source, batch, &rng);
+            bool bad = task->nan_every && steps % task->nan_every == task->nan_every - 1;
+            if ((bad || task->diverge) && replica->rank == task->rank_of_nan)
+                seen->grad[D - 1] = NAN;
+            int before = seen->steps;
+            if (adl_dp_step(dp) != ADL_OK)
+                break;
+            steps++;
+            if (seen->steps > before) {
+                check_step(task, dp, seen);
+                clipped += task->clip_norm > 0 &&
+                           seen->norm > task->clip_norm / sqrt(adl_dp_gain(dp)) * (1 - 1e-5);
+            }
+            CHECK(seen->lr == 0.5); /* the rate itself is never touched */
         }
-        CHECK(seen->lr == 0.5); /* the rate itself is never touched */
-    }
     if (task->clip_norm > 0)
         CHECK(clipped > 10);
     if (task->nan_every && !task->diverge)
@@ -605,14 +601,13 @@ static void run_single_nan(adlt_replica *replica)
     data.batch_size = B0;
     REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
     REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    ADL_BATCHES(loader, batch)
-    {
-        make_gradient(seen, &source, batch, &rng);
-        if (batch->number == 20 || batch->number == 100)
-            seen->grad[7] = batch->number == 20 ? INFINITY : NAN;
-        CHECK_OK(adl_dp_step(dp));
-    }
+    ADL_EPOCHS (replica->ctx, epoch, 2)
+        ADL_BATCHES (loader, batch) {
+            make_gradient(seen, &source, batch, &rng);
+            if (batch->number == 20 || batch->number == 100)
+                seen->grad[7] = batch->number == 20 ? INFINITY : NAN;
+            CHECK_OK(adl_dp_step(dp));
+        }
     CHECK_INT(adl_dp_skipped(dp), 4);
     CHECK_INT(seen->steps, 602 - 4);
     CHECK_NEAR(adl_dp_grad_params(dp).sqr, 2, 0.05);
@@ -650,13 +645,12 @@ static void run_growing(adlt_replica *replica)
     for (int epoch_number = 0; epoch_number < 5; epoch_number++) {
         loop->local_bsz = loop->min_local = loop->max_local = sizes[epoch_number]; /* no choice */
         loop->max_batch_size = sizes[epoch_number];
-        ADL_EPOCHS(replica->ctx, epoch, epoch_number + 1)
-        ADL_BATCHES(loader, batch)
-        {
-            for (int i = 0; i < D; i++)
-                seen->grad[i] = (float)(1 + (i * batch->number) % 3);
-            CHECK_OK(adl_dp_step(dp));
-        }
+        ADL_EPOCHS (replica->ctx, epoch, epoch_number + 1)
+            ADL_BATCHES (loader, batch) {
+                for (int i = 0; i < D; i++)
+                    seen->grad[i] = (float)(1 + (i * batch->number) % 3);
+                CHECK_OK(adl_dp_step(dp));
+            }
         CHECK_INT(seen->restarts, restarts[epoch_number]);
     }
     replica->code = adl_finish(replica->ctx);
@@ -721,12 +715,10 @@ static void run_two_loaders(adlt_replica *replica)
     REQUIRE_OK(adl_loader_new(replica->ctx, &data, &two));
     REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
     int steps = 0;
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    {
-        ADL_BATCHES(one, batch)
-        CHECK_OK(adl_dp_step(dp));
-        ADL_BATCHES(two, batch)
-        {
+    ADL_EPOCHS (replica->ctx, epoch, 1) {
+        ADL_BATCHES (one, batch)
+            CHECK_OK(adl_dp_step(dp));
+        ADL_BATCHES (two, batch) {
             CHECK_FAILS(adl_dp_step(dp), ADL_ESTATE, "loader-0 is the training loader");
             steps++;
         }
@@ -765,14 +757,14 @@ static void run_two_wrappers(adlt_replica *replica)
         CHECK(fabs(adl_dp_progress(dp[i]) - seen[i].steps) < 1e-6);
     }
     CHECK(replica->ctx->primary == dp[0]);
-    ADL_EPOCHS(replica->ctx, epoch, epochs)
-    ADL_BATCHES(loader, batch)
-    for (int i = 0; i < 3; i++) { /* the discriminator twice */
-        adl_dp *which = dp[i > 0];
-        memset(seen[i > 0].grad, 0, sizeof seen->grad);
-        seen[i > 0].grad[0] = 1;
-        CHECK_OK(adl_dp_step(which));
-    }
+    ADL_EPOCHS (replica->ctx, epoch, epochs)
+        ADL_BATCHES (loader, batch)
+            for (int i = 0; i < 3; i++) { /* the discriminator twice */
+                adl_dp *which = dp[i > 0];
+                memset(seen[i > 0].grad, 0, sizeof seen->grad);
+                seen[i > 0].grad[0] = 1;
+                CHECK_OK(adl_dp_step(which));
+            }
     CHECK_INT(seen[0].steps, 5 * epochs);
     CHECK_INT(seen[1].steps, 10 * epochs);
     replica->code = adl_finish(replica->ctx);

@@ -7,8 +7,7 @@ static void count_to_three(adlt_replica *replica)
 {
     int wanted = 0;
     CHECK_INT(adl_current_epoch(replica->ctx), -1);
-    ADL_EPOCHS(replica->ctx, epoch, 3)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, 3) {
         CHECK_INT(epoch, wanted);
         CHECK_INT(adl_current_epoch(replica->ctx), epoch);
         CHECK_INT(adl_finished_epochs(replica->ctx), epoch);
@@ -18,11 +17,11 @@ static void count_to_three(adlt_replica *replica)
     }
     CHECK_INT(wanted, 3);
     CHECK_INT(adl_current_epoch(replica->ctx), -1);
-    ADL_EPOCHS(replica->ctx, epoch, 5)
-    CHECK_INT(epoch, wanted++);
+    ADL_EPOCHS (replica->ctx, epoch, 5)
+        CHECK_INT(epoch, wanted++);
     CHECK_INT(wanted, 5);
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    ADLT_FAIL("epoch %d again", epoch);
+    ADL_EPOCHS (replica->ctx, epoch, 2)
+        ADLT_FAIL("epoch %d again", epoch);
     CHECK_INT(adl_finished_epochs(replica->ctx), 5);
 }
 
@@ -33,8 +32,7 @@ TEST(two_loops_continue_counting)
 
 static int return_in_epoch(adl_context *ctx)
 {
-    ADL_EPOCHS(ctx, epoch, 10)
-    {
+    ADL_EPOCHS (ctx, epoch, 10) {
         if (epoch == 4)
             return epoch;
     }
@@ -45,8 +43,7 @@ static void leave_in_every_way(adlt_replica *replica)
 {
     adl_context *ctx = replica->ctx;
     int runs = 0;
-    ADL_EPOCHS(ctx, epoch, 10)
-    {
+    ADL_EPOCHS (ctx, epoch, 10) {
         runs++;
         if (epoch == 2)
             break;
@@ -56,8 +53,7 @@ static void leave_in_every_way(adlt_replica *replica)
     CHECK_INT(adl_current_epoch(ctx), -1);
     CHECK_INT(return_in_epoch(ctx), 4);
     CHECK_INT(adl_finished_epochs(ctx), 5);
-    ADL_EPOCHS(ctx, epoch, 10)
-    {
+    ADL_EPOCHS (ctx, epoch, 10) {
         if (epoch == 6)
             goto out;
     }
@@ -74,11 +70,10 @@ TEST(an_epoch_is_finished_however_its_body_is_left)
 static void nest(adlt_replica *replica)
 {
     int inner = 0, outer = 0;
-    ADL_EPOCHS(replica->ctx, epoch, 3)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, 3) {
         outer++;
-        ADL_EPOCHS(replica->ctx, again, 3)
-        inner++;
+        ADL_EPOCHS (replica->ctx, again, 3)
+            inner++;
         CHECK_INT(adl_current_epoch(replica->ctx), 0);
     }
     CHECK_INT(inner, 0);
@@ -94,8 +89,7 @@ TEST(nested_loops_are_an_error)
 
 static void stop_in_epoch(adlt_replica *replica)
 {
-    ADL_EPOCHS(replica->ctx, epoch, 5)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, 5) {
         if (epoch == 2) {
             adli_fail(ADL_EIO, "no more");
             CHECK_INT(adl_fail(replica->ctx, ADL_EIO), ADL_EIO);
@@ -103,8 +97,8 @@ static void stop_in_epoch(adlt_replica *replica)
         CHECK(epoch <= 2);
     }
     CHECK_INT(adl_finished_epochs(replica->ctx), 2); /* a stop does not finish an epoch */
-    ADL_EPOCHS(replica->ctx, epoch, 9)
-    ADLT_FAIL("epoch %d on a stopped context", epoch);
+    ADL_EPOCHS (replica->ctx, epoch, 9)
+        ADLT_FAIL("epoch %d on a stopped context", epoch);
 }
 
 TEST(a_stopped_context_runs_no_epochs)
@@ -114,22 +108,22 @@ TEST(a_stopped_context_runs_no_epochs)
 
 static void run_until_two(adlt_replica *replica)
 {
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    CHECK(epoch < 2);
+    ADL_EPOCHS (replica->ctx, epoch, 2)
+        CHECK(epoch < 2);
 }
 
 static void run_until_four(adlt_replica *replica)
 {
     int wanted = 2;
-    ADL_EPOCHS(replica->ctx, epoch, 4)
-    CHECK_INT(epoch, wanted++);
+    ADL_EPOCHS (replica->ctx, epoch, 4)
+        CHECK_INT(epoch, wanted++);
     CHECK_INT(wanted, 4);
 }
 
 static void nothing_left(adlt_replica *replica)
 {
-    ADL_EPOCHS(replica->ctx, epoch, 4)
-    ADLT_FAIL("epoch %d again", epoch);
+    ADL_EPOCHS (replica->ctx, epoch, 4)
+        ADLT_FAIL("epoch %d again", epoch);
 }
 
 TEST(finished_epochs_are_skipped_after_a_restart)

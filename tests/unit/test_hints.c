@@ -218,16 +218,15 @@ static void train_until(adl_context *ctx, bool (*done)(void *), void *user)
     options.examples = 1000000;
     options.batch_size = 10;
     REQUIRE_OK(adl_loader_new(ctx, &options, &loader));
-    ADL_EPOCHS(ctx, epoch, 2)
-    ADL_BATCHES(loader, batch)
-    {
-        CHECK_OK(adli_loop_trains(ctx->current));
-        adli_metrics_gradient(&ctx->metrics, (adl_grad_params){1, 2}, true,
-                              adli_metrics_progress(&ctx->metrics) + 1);
-        usleep(300);
-        if (done(user))
-            return;
-    }
+    ADL_EPOCHS (ctx, epoch, 2)
+        ADL_BATCHES (loader, batch) {
+            CHECK_OK(adli_loop_trains(ctx->current));
+            adli_metrics_gradient(&ctx->metrics, (adl_grad_params){1, 2}, true,
+                                  adli_metrics_progress(&ctx->metrics) + 1);
+            usleep(300);
+            if (done(user))
+                return;
+        }
 }
 
 static bool three_puts(void *user)

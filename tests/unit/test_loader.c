@@ -77,11 +77,9 @@ static void run_epochs(adlt_replica *replica)
     if (!loader)
         return;
     int local = (sums->batch_size + replica->replicas - 1) / replica->replicas;
-    ADL_EPOCHS(replica->ctx, epoch, sums->epochs)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, sums->epochs) {
         int64_t number = 0;
-        ADL_BATCHES(loader, batch)
-        {
+        ADL_BATCHES (loader, batch) {
             CHECK_INT(batch->number, number++);
             CHECK(batch->size == local || batch->size < local);
             CHECK(batch->optim_step);
@@ -215,9 +213,9 @@ static void run_seeds(adlt_replica *replica)
     options.fill = fill_seed;
     options.user = replica->job->user;
     REQUIRE_OK(adl_loader_new(replica->ctx, &options, &loader));
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    ADL_BATCHES(loader, batch)
-    CHECK(batch->part[0] && !batch->part[1]);
+    ADL_EPOCHS (replica->ctx, epoch, 2)
+        ADL_BATCHES (loader, batch)
+            CHECK(batch->part[0] && !batch->part[1]);
 }
 
 TEST(workers_of_all_replicas_get_distinct_seeds)
@@ -239,19 +237,16 @@ static void break_and_return(adlt_replica *replica)
     adl_loader *loader = make_loader(replica, &sums);
     if (!loader)
         return;
-    ADL_EPOCHS(replica->ctx, epoch, 2)
-    {
+    ADL_EPOCHS (replica->ctx, epoch, 2) {
         int runs = 0;
-        ADL_BATCHES(loader, batch)
-        {
+        ADL_BATCHES (loader, batch) {
             if (++runs == 3)
                 break;
         }
         CHECK_INT(runs, 3);
         CHECK(adl_current_loop(replica->ctx) == NULL);
         runs = 0;
-        ADL_BATCHES(loader, batch)
-        { /* from the start again: it is another loop */
+        ADL_BATCHES (loader, batch) { /* from the start again: it is another loop */
             CHECK_INT(batch->done, 4 * runs);
             runs++;
         }
@@ -279,15 +274,14 @@ static void run_ordinals(adlt_replica *replica)
     adl_loader *one = make_loader(replica, &sums), *two = make_loader(replica, &sums);
     if (!one || !two)
         return;
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    for (int loop = 0; loop < 4; loop++)
-        ADL_BATCHES(loop == 3 ? two : one, batch)
-        {
-            if (replica->rank == 0)
-                log->runs[log->start][loop]++;
-            if (log->start == 0 && loop == 1 && batch->done == 8)
-                adl_stop(replica->ctx);
-        }
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        for (int loop = 0; loop < 4; loop++)
+            ADL_BATCHES (loop == 3 ? two : one, batch) {
+                if (replica->rank == 0)
+                    log->runs[log->start][loop]++;
+                if (log->start == 0 && loop == 1 && batch->done == 8)
+                    adl_stop(replica->ctx);
+            }
 }
 
 TEST(finished_loops_of_an_epoch_are_skipped)
@@ -310,8 +304,8 @@ static void outside(adlt_replica *replica)
 {
     tally sums = {.examples = 20, .batch_size = 4};
     adl_loader *loader = make_loader(replica, &sums);
-    ADL_BATCHES(loader, batch)
-    ADLT_FAIL("%s", "a batch outside an epoch");
+    ADL_BATCHES (loader, batch)
+        ADLT_FAIL("%s", "a batch outside an epoch");
     CHECK_INT(adl_context_status(replica->ctx), ADL_ESTATE);
     CHECK(strstr(adl_context_error(replica->ctx), "loader-0: a loop over data outside an epoch"));
 }
@@ -321,13 +315,12 @@ static void overlap(adlt_replica *replica)
     tally sums = {.examples = 20, .batch_size = 4};
     adl_loader *one = make_loader(replica, &sums), *two = make_loader(replica, &sums);
     int runs = 0;
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(one, a)
-    {
-        runs++;
-        ADL_BATCHES(two, b)
-        ADLT_FAIL("%s", "a batch inside another loop");
-    }
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (one, a) {
+            runs++;
+            ADL_BATCHES (two, b)
+                ADLT_FAIL("%s", "a batch inside another loop");
+        }
     CHECK_INT(runs, 1);
     CHECK(strstr(adl_context_error(replica->ctx),
                  "loader-1: a loop over data inside the loop over loader-0"));
@@ -350,9 +343,9 @@ static void broken_data(adlt_replica *replica)
     options.part_bytes[0] = 1;
     options.fill = fill_fails;
     REQUIRE_OK(adl_loader_new(replica->ctx, &options, &loader));
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    runs++;
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch)
+            runs++;
     CHECK_INT(runs, 2);
     CHECK_INT(adl_context_status(replica->ctx), ADL_EIO);
     CHECK_STR(adl_context_error(replica->ctx), "train: filling a batch: image 8: truncated");
@@ -391,9 +384,9 @@ static void bad_options(adlt_replica *replica)
     CHECK_FAILS(adl_loader_autoscale(loader, 8, 0, 3, false), ADL_EINVAL, "max_local 3");
     CHECK_OK(adl_loader_autoscale(loader, 8, 4, 4, false));
     CHECK_OK(adl_loader_autoscale(loader, 8, 0, 0, true));
-    ADL_EPOCHS(replica->ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    CHECK(batch->size > 0);
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch)
+            CHECK(batch->size > 0);
     CHECK(strstr(adl_context_error(replica->ctx), "adl_dp_step was not called"));
 }
 
@@ -461,13 +454,11 @@ static void run_autoscale(adlt_replica *replica)
         return;
     adl_loop *loop = adl_loader_loop(loader);
     REQUIRE_OK(adl_loader_autoscale(loader, 80, 0, 40, false));
-    ADL_EPOCHS(ctx, epoch, 3)
-    {
+    ADL_EPOCHS (ctx, epoch, 3) {
         int steps = 0;
         if (epoch == 1)
             pretend(ctx, 1e-4, 1e6); /* large batches cost nothing and lose nothing */
-        ADL_BATCHES(loader, batch)
-        {
+        ADL_BATCHES (loader, batch) {
             int initial = (10 + replica->replicas - 1) / replica->replicas * replica->replicas;
             bool scaled = epoch > 0 && replica->replicas > 1; /* one cannot without accumulation */
             CHECK_INT(adl_loop_batch_size(loop), scaled ? 80 : initial);
@@ -496,15 +487,14 @@ static void run_slow_progress(adlt_replica *replica)
     int seen[20] = {0}, steps = 0;
     adl_loader *loader = make_loader(replica, &sums);
     REQUIRE_OK(adl_loader_autoscale(loader, 40, 0, 0, false));
-    ADL_EPOCHS(ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    {
-        for (int i = 0; i < batch->size; i++)
-            seen[batch->index[i]]++;
-        CHECK_INT(batch->done, 10 * steps);
-        steps++;
-        step_progress(ctx, 0.25);
-    }
+    ADL_EPOCHS (ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            for (int i = 0; i < batch->size; i++)
+                seen[batch->index[i]]++;
+            CHECK_INT(batch->done, 10 * steps);
+            steps++;
+            step_progress(ctx, 0.25);
+        }
     CHECK_INT(steps, 8); /* four passes over the data */
     for (int i = 0; i < 20; i++)
         CHECK_INT(seen[i], 4);
@@ -577,17 +567,16 @@ static void run_accumulation(adlt_replica *replica)
     REQUIRE_OK(adl_loader_autoscale(loader, 48, 0, 4, true));
     loop->local_bsz = 4, loop->accum_steps = 2; /* as if chosen before */
     loop->decided_replicas = 1;
-    ADL_EPOCHS(ctx, epoch, 1)
-    ADL_BATCHES(loader, batch)
-    {
-        steps++;
-        CHECK_INT(batch->optim_step, steps % 3 == 0 || steps == 13); /* 13 batches in a pass */
-        optim += batch->optim_step;
-        CHECK_INT(adl_loop_accum_steps(loop), 2);
-        CHECK_OK(adli_loop_trains(loop));
-        if (batch->optim_step)
-            step_progress(ctx, steps == 13 ? 100 : 0.1);
-    }
+    ADL_EPOCHS (ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            steps++;
+            CHECK_INT(batch->optim_step, steps % 3 == 0 || steps == 13); /* 13 batches in a pass */
+            optim += batch->optim_step;
+            CHECK_INT(adl_loop_accum_steps(loop), 2);
+            CHECK_OK(adli_loop_trains(loop));
+            if (batch->optim_step)
+                step_progress(ctx, steps == 13 ? 100 : 0.1);
+        }
     CHECK_INT(steps, 13);
     CHECK_INT(optim, 5);
 }
@@ -604,12 +593,11 @@ static void run_profile(adlt_replica *replica)
     adl_context *ctx = replica->ctx;
     tally sums = {.examples = 50, .batch_size = 8};
     adl_loader *train = make_loader(replica, &sums), *valid = make_loader(replica, &sums);
-    ADL_EPOCHS(ctx, epoch, 2)
-    {
-        ADL_BATCHES(train, batch)
-        CHECK_OK(adli_loop_trains(ctx->current));
-        ADL_BATCHES(valid, batch)
-        CHECK(!adl_loop_training(adl_loader_loop(valid)));
+    ADL_EPOCHS (ctx, epoch, 2) {
+        ADL_BATCHES (train, batch)
+            CHECK_OK(adli_loop_trains(ctx->current));
+        ADL_BATCHES (valid, batch)
+            CHECK(!adl_loop_training(adl_loader_loop(valid)));
     }
     REQUIRE(ctx->metrics.count == 1);
     const adli_profile_entry *entry = &ctx->metrics.entries[0];
