@@ -17,7 +17,8 @@
  *   1. g = mean of the g_i, over accumulation steps and replicas; buckets travel while backward is
  *      still busy when adl_dp_grad_ready tells which gradients are final.
  *   2. |G|^2 and tr(Sigma) from mean |g_i|^2 and |g|^2 (noise.h); for Adam after division by its
- *      preconditioner, once 5 steps were taken.
+ *      preconditioner, once 5 steps were taken. With a single micro-gradient, from the differences of
+ *      consecutive ones, in pairs.
  *   3. clipping, if asked for: g is shortened to norm c / sqrt(r), r = gain(scale). The mean square
  *      norm of a gradient is |G|^2 + tr(Sigma) / scale = (|G|^2 + tr(Sigma)) / r, so this is the
  *      threshold c of the initial batch size in units of the gradient's own typical length: as large

@@ -1,5 +1,7 @@
 #include "launch/replica.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -50,7 +52,10 @@ static void become(int rank, char *const *argv, const adli_replica_env *env, pid
     dup2(nothing, STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
-    signal(SIGPIPE, SIG_DFL);
+    /* A shell's background jobs ignore SIGINT, and what is ignored stays so through exec. */
+    static const int usual[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    for (size_t i = 0; i < ADLI_COUNT(usual); i++)
+        signal(usual[i], SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     set_environment(rank, env);

@@ -287,6 +287,16 @@ adl_status adl_fail(adl_context *ctx, adl_status status)
     return status;
 }
 
+adl_status adl_failf(adl_context *ctx, adl_status status, const char *format, ...)
+{
+    char text[ADLI_ERROR_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return adl_fail(ctx, adli_fail(status, "%s", text));
+}
+
 void adl_stop(adl_context *ctx)
 {
     atomic_store(&ctx->stop_wanted, true);

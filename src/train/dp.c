@@ -23,6 +23,7 @@ static void free_dp(void *object)
     free(dp->local);
     free(dp->total);
     free(dp->factors);
+    free(dp->pair);
     if (dp->own_flat)
         free(dp->flat);
     free(dp);
@@ -143,7 +144,8 @@ static adl_status allocate(adl_dp *dp)
     dp->local = adli_calloc(dp->groups, sizeof(double));
     dp->total = adli_calloc(dp->groups, sizeof(double));
     dp->factors = adli_calloc(dp->groups, sizeof(double));
-    if (!dp->local || !dp->total || !dp->factors)
+    dp->pair = adli_calloc(3 * dp->groups, sizeof(double));
+    if (!dp->local || !dp->total || !dp->factors || !dp->pair)
         return adli_fail_memory("data parallel");
     for (size_t g = 0; g < dp->groups; g++)
         dp->factors[g] = 1;

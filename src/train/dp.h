@@ -43,13 +43,15 @@ struct adl_dp {
     uint64_t loop_serial, batch_serial; /* the loop that `sum` belongs to, the batch in hand */
     int accumulated;                    /* micro-gradients in sum */
     float *sum;                         /* [flat_count], made when accumulation begins */
-    float *before; /* [flat_count], the last gradient; made when there is a single one */
+    float *before; /* [flat_count], first of a pair of single gradients; made when needed */
     bool have_before;
+    uint64_t pairs;    /* begun so far: which part of the gradient the present one is about */
+    double single_sqr; /* |g|^2 of the single gradient, for whether it is finite */
     bool in_batch;     /* the first gradient of this batch was seen to */
     bool whole;        /* every batch so far had the nominal size: statistics make sense */
     bool precondition; /* norms are of gradients divided by the optimizer's preconditioner */
     double *local, *total, *factors; /* [groups] */
-    double pair[3];                  /* scratch */
+    double *pair;                    /* [groups][3]: |g|^2, |h|^2 and |g - h|^2 of a pair */
 
     /* Statistics; saved. */
     adl_noise *noise;

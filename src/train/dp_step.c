@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1024, PRECONDITION_AFTER = 5, SKIPPED_MAX = 200 };
+enum { CHUNK = 1024, SAMPLE_EVERY = 8, SAMPLE_FROM = 16 * CHUNK };
+enum { PRECONDITION_AFTER = 5, SKIPPED_MAX = 200 };
 
 /* Does this batch end the optimizer step, and is its gradient the only one of it? */
 static bool ends_step(const adl_dp *dp)
@@ -41,22 +42,37 @@ static double norm_sqr(const adl_dp *dp, const adli_place *place, const float *g
     return sum;
 }
 
-/* The norms of this gradient, of the one before, and of their mean, into dp->pair. */
-static void norm_pair(adl_dp *dp, const adli_place *place)
+/* One chunk of a pair: kept if it is the first, compared if it is the second. */
+static void see_chunk(adl_dp *dp, const adli_place *place, size_t first, size_t n, double sqr[3])
 {
-    const float *g = place->param->grad;
-    float *before = dp->before + place->offset;
-    memset(dp->pair, 0, sizeof dp->pair);
-    if (!dp->precondition) {
-        adli_norm_pair(g, before, NULL, place->param->count, dp->pair);
+    const float *g = place->param->grad + first;
+    float *before = dp->before + place->offset + first, pre[CHUNK];
+    if (!dp->have_before) {
+        memcpy(before, g, n * sizeof *g);
         return;
     }
-    float pre[CHUNK];
-    for (size_t i = 0; i < place->param->count; i += CHUNK) {
-        size_t n = place->param->count - i < CHUNK ? place->param->count - i : CHUNK;
-        dp->optim->precondition(dp->optim->self, place->group, place->index, i, n, pre);
-        adli_norm_pair(g + i, before + i, pre, n, dp->pair);
+    if (dp->precondition)
+        dp->optim->precondition(dp->optim->self, place->group, place->index, first, n, pre);
+    adli_norm_pair(g, before, dp->precondition ? pre : NULL, n, sqr);
+}
+
+/* A gradient that is the only one of its step. Two consecutive ones make a pair, whose difference is
+ * the noise. Keeping and comparing all of a large gradient would cost more than 1 % of a step in
+ * memory traffic alone, so each pair is about an eighth of its chunks, another eighth each time, and
+ * counts for the whole: the averages over many pairs are the same. */
+static void see_single(adl_dp *dp, const adli_place *place)
+{
+    size_t count = place->param->count, seen = 0;
+    size_t every = count >= SAMPLE_FROM ? SAMPLE_EVERY : 1;
+    double sqr[3] = {0}, *pair = dp->pair + 3 * place->group;
+    dp->single_sqr += adli_norm_sqr(place->param->grad, NULL, count);
+    for (size_t i = dp->pairs % every * CHUNK; i < count; i += every * CHUNK) {
+        size_t n = count - i < CHUNK ? count - i : CHUNK;
+        see_chunk(dp, place, i, n, sqr);
+        seen += n;
     }
+    for (int k = 0; k < 3 && seen > 0; k++)
+        pair[k] += sqr[k] * (double)count / (double)seen;
 }
 
 /* Was the first gradient of the present batch seen to already? */
@@ -92,6 +108,9 @@ static adl_status begin_batch(adl_dp *dp)
             optim->precondition && optim->steps && optim->steps(optim->self) >= PRECONDITION_AFTER;
         memset(dp->bucket_norms, 0, dp->bucket_count * dp->groups * sizeof(double));
         memset(dp->total, 0, dp->groups * sizeof(double));
+        memset(dp->pair, 0, 3 * dp->groups * sizeof(double));
+        dp->single_sqr = 0;
+        dp->pairs += !dp->have_before;
     }
     bool wants_sum = !ends_step(dp) && !dp->sum;
     bool wants_before = single(dp) && !dp->before && !ctx->metrics.off;
@@ -134,12 +153,8 @@ static adl_status see_last(adl_dp *dp, adli_place *place)
     size_t n = place->param->count;
     bool measured = !dp->ctx->metrics.off;
     if (single(dp)) {
-        if (measured) {
-            norm_pair(dp, place);
-            /* Without a gradient before, only whether this one is finite is of interest. */
-            bucket->norms[place->group] += dp->pair[0] + dp->pair[dp->have_before ? 1 : 0];
-            dp->total[place->group] += dp->pair[dp->have_before ? 2 : 0];
-        }
+        if (measured)
+            see_single(dp, place);
         return ADL_OK;
     }
     if (measured)
@@ -200,16 +215,27 @@ static adl_status reduce(adl_dp *dp)
 /* local: mean |g_i|^2, total: |g|^2, per group. False: something is not finite. */
 static bool measure(adl_dp *dp, int count)
 {
-    bool alone = count == 1, finite = true;
+    bool finite = true;
     memset(dp->local, 0, dp->groups * sizeof(double));
     for (size_t b = 0; b < dp->bucket_count; b++)
         for (size_t g = 0; g < dp->groups; g++)
-            dp->local[g] += dp->buckets[b].norms[g] / (alone ? 2 : count);
-    for (size_t i = 0; i < dp->params && !alone; i++)
+            dp->local[g] += dp->buckets[b].norms[g] / count;
+    for (size_t i = 0; i < dp->params; i++)
         dp->total[dp->places[i].group] += norm_sqr(dp, &dp->places[i], dp->places[i].param->grad);
     for (size_t g = 0; g < dp->groups; g++)
         finite &= isfinite(dp->local[g]) && isfinite(dp->total[g]);
     return finite;
+}
+
+/* The same for single gradients: |(g + h) / 2|^2 = (|g|^2 + |h|^2) / 2 - |g - h|^2 / 4. */
+static bool measure_single(adl_dp *dp)
+{
+    for (size_t g = 0; g < dp->groups; g++) {
+        const double *pair = dp->pair + 3 * g;
+        dp->local[g] = (pair[0] + pair[1]) / 2;
+        dp->total[g] = dp->local[g] - pair[2] / 4;
+    }
+    return isfinite(dp->single_sqr);
 }
 
 static adl_status skip(adl_dp *dp)
@@ -229,23 +255,16 @@ static adl_status skip(adl_dp *dp)
 
 static adl_status update_noise(adl_dp *dp, int count, double scale)
 {
-    bool skipped = false;
-    adl_status status = ADL_OK;
-    bool have_before = dp->have_before;
-    dp->have_before = dp->whole && count == 1;
-    if (!dp->whole)
+    bool first_of_pair = count == 1 && !dp->have_before, skipped = false;
+    dp->have_before = first_of_pair && dp->whole;
+    if (!dp->whole || first_of_pair)
         return ADL_OK;
-    if (count > 1) {
-        status = adl_noise_update(dp->noise, dp->local, dp->total, count, scale, dp->loss_scale,
-                                  &skipped);
-        dp->known |= status == ADL_OK && !skipped;
-        return status;
-    }
-    if (have_before) {
-        status = adl_noise_update_pair(dp->noise, dp->local, dp->total, dp->accum_scale,
-                                       dp->loss_scale, &skipped);
-        dp->known |= status == ADL_OK && !skipped;
-    }
+    adl_status status = count > 1
+                            ? adl_noise_update(dp->noise, dp->local, dp->total, count, scale,
+                                               dp->loss_scale, &skipped)
+                            : adl_noise_update_pair(dp->noise, dp->local, dp->total,
+                                                    dp->accum_scale, dp->loss_scale, &skipped);
+    dp->known |= status == ADL_OK && !skipped;
     return status;
 }
 
@@ -302,7 +321,7 @@ static adl_status finish_step(adl_dp *dp)
     dp->accum_scale = (double)ctx->env.replicas * loop->local_bsz / loop->batch_size;
     dp->accum_count = micro;
     double scale = dp->accum_scale * micro;
-    if (!measure(dp, count))
+    if (!(count > 1 ? measure(dp, count) : measure_single(dp)))
         return skip(dp);
     dp->skipped_in_a_row = 0;
     status = update_noise(dp, count, scale);

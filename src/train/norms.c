@@ -2,20 +2,25 @@
 
 #include <string.h>
 
-enum { WIDTH = 4, SUMS = 4, LANES = WIDTH * SUMS, BLOCK = 1024 };
+enum { WIDTH = 8, SUMS = 2, LANES = WIDTH * SUMS, BLOCK = 1024 };
 
-/* Four floats, the vectors that every 64-bit processor has; four sums of them keep the adders busy.
- * Loaded by memcpy, because foreign gradients need not be aligned. */
+/* Eight floats: one register of a processor with AVX2, two of any other. Loaded by memcpy, because
+ * foreign gradients need not be aligned. */
 typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
-static inline vector load(const float *at)
-{
-    vector value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
+#define INLINE static inline __attribute__((always_inline))
 
-static inline double total(const vector sums[SUMS])
+/* Functions for AVX2, and the same for every processor; chosen at each call, which covers a whole
+ * parameter. They do the same operations in the same order (no fused ones: see CMakeLists.txt). */
+#if defined(__x86_64__)
+#define WITH_AVX2 __attribute__((target("avx2")))
+#define HAVE_AVX2 __builtin_cpu_supports("avx2")
+#else
+#define WITH_AVX2
+#define HAVE_AVX2 0
+#endif
+
+INLINE double total(const vector sums[SUMS])
 {
     double sum = 0;
     for (int k = 0; k < SUMS; k++)
@@ -26,15 +31,18 @@ static inline double total(const vector sums[SUMS])
 
 /* One block of at most BLOCK values: float sums per lane, short enough to lose nothing that matters
  * beside the noise. What does not fill all lanes goes into the first one. */
-static double block_sqr(const float *g, const float *pre, size_t n)
+INLINE double block_sqr(const float *g, const float *pre, size_t n)
 {
     vector sums[SUMS] = {{0}};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < SUMS; k++) {
-            vector value = load(g + i + WIDTH * k);
-            if (pre)
-                value /= load(pre + i + WIDTH * k);
+            vector value, by;
+            memcpy(&value, g + i + WIDTH * k, sizeof value);
+            if (pre) {
+                memcpy(&by, pre + i + WIDTH * k, sizeof by);
+                value /= by;
+            }
             sums[k] += value * value;
         }
     for (; i < n; i++) {
@@ -44,7 +52,7 @@ static double block_sqr(const float *g, const float *pre, size_t n)
     return total(sums);
 }
 
-double adli_norm_sqr(const float *g, const float *pre, size_t n)
+INLINE double all_sqr(const float *g, const float *pre, size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i += BLOCK)
@@ -52,43 +60,73 @@ double adli_norm_sqr(const float *g, const float *pre, size_t n)
     return sum;
 }
 
-static void block_pair(const float *g, float *before, const float *pre, size_t n, double sqr[3])
+WITH_AVX2 static double sqr_avx2(const float *g, const float *pre, size_t n)
 {
-    vector now_sums[SUMS] = {{0}}, then_sums[SUMS] = {{0}}, mean_sums[SUMS] = {{0}};
+    return pre ? all_sqr(g, pre, n) : all_sqr(g, NULL, n);
+}
+
+static double sqr_any(const float *g, const float *pre, size_t n)
+{
+    return pre ? all_sqr(g, pre, n) : all_sqr(g, NULL, n);
+}
+
+double adli_norm_sqr(const float *g, const float *pre, size_t n)
+{
+    return HAVE_AVX2 ? sqr_avx2(g, pre, n) : sqr_any(g, pre, n);
+}
+
+INLINE void block_pair(const float *g, const float *h, const float *pre, size_t n, double sqr[3])
+{
+    vector g_sums[SUMS] = {{0}}, h_sums[SUMS] = {{0}}, change_sums[SUMS] = {{0}};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int k = 0; k < SUMS; k++) {
-            size_t at = i + (size_t)(WIDTH * k);
-            vector now = load(g + at), then = load(before + at);
-            memcpy(before + at, &now, sizeof now);
+            vector a, b, by;
+            memcpy(&a, g + i + WIDTH * k, sizeof a);
+            memcpy(&b, h + i + WIDTH * k, sizeof b);
             if (pre) {
-                now /= load(pre + at);
-                then /= load(pre + at);
+                memcpy(&by, pre + i + WIDTH * k, sizeof by);
+                a /= by;
+                b /= by;
             }
-            vector mean = (now + then) * 0.5f;
-            now_sums[k] += now * now;
-            then_sums[k] += then * then;
-            mean_sums[k] += mean * mean;
+            g_sums[k] += a * a;
+            h_sums[k] += b * b;
+            change_sums[k] += (a - b) * (a - b);
         }
     for (; i < n; i++) {
-        float now = g[i], then = before[i], by = pre ? pre[i] : 1.0f;
-        before[i] = now;
-        now /= by;
-        then /= by;
-        float mean = (now + then) * 0.5f;
-        now_sums[0][0] += now * now;
-        then_sums[0][0] += then * then;
-        mean_sums[0][0] += mean * mean;
+        float by = pre ? pre[i] : 1.0f, a = g[i] / by, b = h[i] / by;
+        g_sums[0][0] += a * a;
+        h_sums[0][0] += b * b;
+        change_sums[0][0] += (a - b) * (a - b);
     }
-    sqr[0] += total(now_sums);
-    sqr[1] += total(then_sums);
-    sqr[2] += total(mean_sums);
+    sqr[0] += total(g_sums);
+    sqr[1] += total(h_sums);
+    sqr[2] += total(change_sums);
 }
 
-void adli_norm_pair(const float *g, float *before, const float *pre, size_t n, double sqr[3])
+INLINE void all_pair(const float *g, const float *h, const float *pre, size_t n, double sqr[3])
 {
     for (size_t i = 0; i < n; i += BLOCK)
-        block_pair(g + i, before + i, pre ? pre + i : NULL, n - i < BLOCK ? n - i : BLOCK, sqr);
+        block_pair(g + i, h + i, pre ? pre + i : NULL, n - i < BLOCK ? n - i : BLOCK, sqr);
+}
+
+WITH_AVX2 static void pair_avx2(const float *g, const float *h, const float *pre, size_t n,
+                                double sqr[3])
+{
+    all_pair(g, h, pre, n, sqr);
+}
+
+static void pair_any(const float *g, const float *h, const float *pre, size_t n, double sqr[3])
+{
+    all_pair(g, h, pre, n, sqr);
+}
+
+void adli_norm_pair(const float *g, const float *h, const float *pre, size_t n, double sqr[3])
+{
+    if (HAVE_AVX2)
+        pair_avx2(g, h, pre, n, sqr);
+    else
+        pair_any(g, h, pre, n, sqr);
 }
 
 void adli_add(float *restrict sum, const float *restrict g, size_t n, int first)

@@ -10,9 +10,9 @@
 /* sum g[i]^2; with pre (may be NULL) of g[i] / pre[i]. */
 double adli_norm_sqr(const float *g, const float *pre, size_t n);
 
-/* For the difference of two consecutive gradients: sqr[0] += sum g^2, sqr[1] += sum before^2, sqr[2] +=
- * sum ((g + before) / 2)^2, each divided by pre (may be NULL); then before = g. */
-void adli_norm_pair(const float *g, float *before, const float *pre, size_t n, double sqr[3]);
+/* For the difference of two gradients: sqr[0] += sum g^2, sqr[1] += sum h^2, sqr[2] += sum (g - h)^2,
+ * of values divided by pre (may be NULL). */
+void adli_norm_pair(const float *g, const float *h, const float *pre, size_t n, double sqr[3]);
 
 /* sum += g; or sum = g when first. */
 void adli_add(float *sum, const float *g, size_t n, int first);

@@ -10,7 +10,7 @@
 
 /* ---- a foreign optimizer that only watches ---------------------------------------------------- */
 
-enum { D = 2048, B0 = 16 };
+enum { D = 24 << 10, B0 = 16 };
 
 typedef struct watcher {
     float value[D], grad[D];
@@ -149,10 +149,14 @@ typedef struct problem {
 static void make_gradient(watcher *seen, const problem *task, const adl_batch *batch, adli_rng *rng)
 {
     double times = task->divisor * task->loss_scale;
-    float mean = (float)(times * sqrt(task->sqr / D));
-    float spread = (float)(times * sqrt(task->var * B0 / D / batch->size));
-    for (int i = 0; i < D; i++)
-        seen->grad[i] = mean + spread * noise(rng);
+    double mean_sqr = task->sqr / D, spread_sqr = task->var * B0 / D / batch->size;
+    for (int i = 0; i < D; i += 16) { /* uneven over the parameters: sampling must not mind */
+        double slope = 2.0 * (i + 7.5) / D;
+        float mean = (float)(times * sqrt(mean_sqr * slope));
+        float spread = (float)(times * sqrt(spread_sqr * (2 - slope)));
+        for (int k = i; k < i + 16; k++)
+            seen->grad[k] = mean + spread * noise(rng);
+    }
 }
 
 static void run_problem(adlt_replica *replica)
@@ -800,8 +804,8 @@ static void run_other_model(adlt_replica *replica)
         seen->ops.group_count = 1;
     options.optim = &seen->ops;
     adl_status status = adl_dp_new(replica->ctx, &options, &dp);
-    static const char *const texts[] = {"", "a of 512 values where this model has a of 7",
-                                        "b of 1536 values where this model has c of 1536",
+    static const char *const texts[] = {"", "a of 6144 values where this model has a of 7",
+                                        "b of 18432 values where this model has c of 18432",
                                         "2 parameters, this model has 1"};
     CHECK_INT(status, variant == 0 ? ADL_OK : ADL_ECORRUPT);
     if (variant && !strstr(adl_error(), texts[variant]))
