@@ -49,6 +49,7 @@ asan: asan-build
 	@tests/run --label asan build/asan/tests/test_*
 
 bench: build
+	@tools/setup bench
 	@tools/bench $(BUILD)
 
 check: clang

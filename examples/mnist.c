@@ -6,21 +6,11 @@
  *
  * Interrupt it, kill it, start it again on another number of replicas with the same
  * ADAPTDL_CHECKPOINT_PATH: it goes on where it was. */
-#include "adaptdl/dataset.h"
+#include "images.h"
+
 #include "adaptdl/train.h"
 
-#include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-enum { CLASSES = 10, MAX_LOCAL = 128, TEST_BATCH = 250 };
-
-typedef struct settings {
-    const char *data; /* directory of the MNIST files; NULL: generated digits */
-    int epochs, batch_size, examples, threads;
-    double lr, gamma;
-    bool autoscale;
-} settings;
+enum { TEST_BATCH = 250 };
 
 typedef struct mnist {
     adl_context *ctx;
@@ -33,14 +23,6 @@ typedef struct mnist {
     adl_accumulator *stats;
     float *dlogp; /* [batch][CLASSES]: gradient of the loss */
 } mnist;
-
-/* A failure stops the context: the loops end and adl_finish says why. */
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        adl_status try_status = (call);                                                            \
-        if (try_status != ADL_OK)                                                                  \
-            return adl_fail(run->ctx, try_status);                                                 \
-    } while (0)
 
 static adl_status train(mnist *run, int epoch)
 {
@@ -87,27 +69,6 @@ static adl_status test(mnist *run)
     return ADL_OK;
 }
 
-static adl_status fill_images(void *user, const adl_fill *fill)
-{
-    return adl_dataset_batch(user, fill->index, (size_t)fill->count, fill->part[0], fill->part[1]);
-}
-
-static adl_status make_loader(mnist *run, const char *name, adl_dataset *set, int batch_size,
-                              adl_loader **out)
-{
-    adl_loader_options options = ADL_LOADER_OPTIONS_INIT;
-    options.name = name;
-    options.examples = adl_dataset_get_info(set).count;
-    options.batch_size = batch_size;
-    options.shuffle = true;
-    options.drop_last = set == run->train_set;
-    options.part_bytes[0] = adl_dataset_example_size(set) * sizeof(float);
-    options.part_bytes[1] = sizeof(int32_t);
-    options.fill = fill_images;
-    options.user = set;
-    return adl_loader_new(run->ctx, &options, out);
-}
-
 static adl_status load_data(mnist *run, const settings *set)
 {
     static const double mean = 0.1307, std = 0.3081;
@@ -120,8 +81,8 @@ static adl_status load_data(mnist *run, const settings *set)
     }
     TRY(adl_dataset_normalize(run->train_set, &mean, &std));
     TRY(adl_dataset_normalize(run->test_set, &mean, &std));
-    TRY(make_loader(run, "train", run->train_set, set->batch_size, &run->train_loader));
-    TRY(make_loader(run, "test", run->test_set, TEST_BATCH, &run->test_loader));
+    TRY(image_loader(run->ctx, "train", run->train_set, set->batch_size, true, &run->train_loader));
+    TRY(image_loader(run->ctx, "test", run->test_set, TEST_BATCH, false, &run->test_loader));
     if (set->autoscale)
         TRY(adl_loader_autoscale(run->train_loader, 1028, 32, MAX_LOCAL, false));
     return ADL_OK;
@@ -160,10 +121,6 @@ static adl_status make_model(mnist *run, const settings *set)
 
 static adl_status run_all(mnist *run, const settings *set)
 {
-    int most = set->batch_size > MAX_LOCAL ? set->batch_size : MAX_LOCAL;
-    run->dlogp = calloc((size_t)most, CLASSES * sizeof *run->dlogp);
-    if (!run->dlogp)
-        return adl_failf(run->ctx, ADL_ENOMEM, "no memory for gradients");
     if (set->threads)
         TRY(adl_nn_set_threads(set->threads));
     TRY(load_data(run, set));
@@ -176,75 +133,25 @@ static adl_status run_all(mnist *run, const settings *set)
     return ADL_OK;
 }
 
-static int usage(void)
-{
-    fprintf(stderr, "Usage: mnist [--data DIR] [--epochs N] [--batch-size N] [--lr X] [--gamma X]\n"
-                    "             [--examples N] [--threads N] [--autoscale]\n");
-    return 2;
-}
-
-/* A number above 0 into *out. */
-static bool parse_int(const char *text, int *out)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < 1 || value > 10000000)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
-static bool parse_double(const char *text, double *out)
-{
-    char *end;
-    *out = strtod(text, &end);
-    return end != text && !*end && *out > 0;
-}
-
-static bool parse(int argc, char **argv, settings *set)
-{
-    static const struct option options[] = {{"data", required_argument, NULL, 'd'},
-                                            {"epochs", required_argument, NULL, 'e'},
-                                            {"batch-size", required_argument, NULL, 'b'},
-                                            {"lr", required_argument, NULL, 'l'},
-                                            {"gamma", required_argument, NULL, 'g'},
-                                            {"examples", required_argument, NULL, 'n'},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"autoscale", no_argument, NULL, 'a'},
-                                            {0}};
-    int option;
-    bool good = true;
-    while (good && (option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (option == 'd')
-            set->data = optarg;
-        else if (option == 'a')
-            set->autoscale = true;
-        else if (option == 'l' || option == 'g')
-            good = parse_double(optarg, option == 'l' ? &set->lr : &set->gamma);
-        else if (option == 'e')
-            good = parse_int(optarg, &set->epochs);
-        else if (option == 'b')
-            good = parse_int(optarg, &set->batch_size);
-        else if (option == 'n')
-            good = parse_int(optarg, &set->examples);
-        else
-            good = option == 't' && parse_int(optarg, &set->threads);
-    }
-    return good && optind == argc;
-}
-
 int main(int argc, char **argv)
 {
     settings set = {.epochs = 14, .batch_size = 64, .examples = 6000, .lr = 1.0, .gamma = 0.7};
     adl_options options = ADL_OPTIONS_INIT;
     mnist run = {0};
-    if (!parse(argc, argv, &set))
-        return usage();
+    int done = parse_options(argc, argv, "mnist", "MNIST's four files, plain or .gz", &set);
+    if (done >= 0)
+        return done;
     setvbuf(stdout, NULL, _IOLBF, 0); /* lines at once, also into a pipe */
     options.program = "mnist";
+    run.dlogp = new_loss_grad(&set);
+    if (!run.dlogp) {
+        fprintf(stderr, "mnist: no memory for a batch of %d\n", set.batch_size);
+        return 1;
+    }
     adl_status status = adl_init(&options, &run.ctx);
     if (status != ADL_OK) {
         fprintf(stderr, "mnist: %s\n", adl_error());
+        free(run.dlogp);
         return adl_exit_code(status);
     }
     adl_fail(run.ctx, run_all(&run, &set));

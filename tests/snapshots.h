@@ -39,16 +39,19 @@ static inline double adlt_between(adli_rng *rng, double low, double high)
 static inline adl_speedup *adlt_random_model(adli_rng *rng, int max_replicas)
 {
     double batch = adlt_between(rng, 16, 512), step_s = adlt_between(rng, 0.05, 1);
-    double within = adlt_between(rng, 0.01, 0.3) * step_s,
-           between = within * adlt_between(rng, 1, 5);
+    double within_s = adlt_between(rng, 0.01, 0.3) * step_s;
+    double between_s = within_s * adlt_between(rng, 1, 5);
+    double within_slope = adlt_between(rng, 1e-3, 0.1),
+           between_slope = adlt_between(rng, 1e-3, 0.1);
+    double gamma = adlt_between(rng, 1, 10), var = adlt_between(rng, 0.1, 100);
     adl_goodput model = {.perf = {.alpha_c = 0.2 * step_s,
                                   .beta_c = 0.8 * step_s / batch,
-                                  .alpha_n = between,
-                                  .beta_n = between * adlt_between(rng, 1e-3, 0.1),
-                                  .alpha_r = within,
-                                  .beta_r = within * adlt_between(rng, 1e-3, 0.1),
-                                  .gamma = adlt_between(rng, 1, 10)},
-                         .grad = {.sqr = 1, .var = adlt_between(rng, 0.1, 100)},
+                                  .alpha_n = between_s,
+                                  .beta_n = between_s * between_slope,
+                                  .alpha_r = within_s,
+                                  .beta_r = within_s * within_slope,
+                                  .gamma = gamma},
+                         .grad = {.sqr = 1, .var = var},
                          .init_batch_size = floor(batch)};
     adl_batch_limits limits = {.max_batch_size = floor(batch) * 64,
                                .min_local_bsz = fmax(1, floor(batch / 4)),

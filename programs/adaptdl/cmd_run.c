@@ -92,7 +92,8 @@ static int help_scale(void)
     printf(
         "Usage: adaptdl scale RUN [REPLICAS]\n\n"
         "Asks a run of `adaptdl run` on this machine for another number of replicas: it saves a\n"
-        "checkpoint and starts again on so many. Without a number: says how the run is.\n");
+        "checkpoint and starts again on so many. Without a number: says how the run is.\n\n"
+        "Exit status: 0 done, 1 the run refused or does not answer, 2 there is no such run.\n");
     return EXIT_DONE;
 }
 
@@ -116,5 +117,8 @@ int cmd_scale(int argc, char **argv)
     if (status == ADL_OK)
         printf("%s\n", answer.data);
     adli_buf_fini(&answer);
-    return status == ADL_OK ? EXIT_DONE : report_error("scale", EXIT_PROBLEM);
+    if (status == ADL_OK)
+        return EXIT_DONE;
+    bool no_such_run = status == ADL_ENOENT || status == ADL_EINVAL;
+    return report_error("scale", no_such_run ? EXIT_USAGE : EXIT_PROBLEM);
 }

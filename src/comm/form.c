@@ -13,13 +13,13 @@
 
 enum { SLEEP_MAX_MS = 50 /* how often cancelled() is asked */, BIND_RETRY_MS = 50 };
 
-/* Sleeps until something happens; ADL_EINTR when the caller wants to stop, ADL_ETIMEOUT (without a
- * text) at the deadline. */
+/* Sleeps until something happens; ADL_EINTR when the caller wants to stop, ADL_ETIMEOUT at the
+ * deadline, both without a text. */
 static adl_status nap(const adl_group_options *options, struct pollfd *entries, size_t count,
                       int64_t wake_ms, int64_t deadline_ms)
 {
     if (options->cancelled && options->cancelled(options->cancel_context))
-        return adli_fail(ADL_EINTR, "cancelled while the group was forming");
+        return ADL_EINTR;
     int64_t now = adli_now_ms();
     if (now >= deadline_ms)
         return ADL_ETIMEOUT;
@@ -27,6 +27,20 @@ static adl_status nap(const adl_group_options *options, struct pollfd *entries, 
         wake_ms = deadline_ms;
     poll(entries, count, adli_until_ms(wake_ms, now, SLEEP_MAX_MS));
     return ADL_OK;
+}
+
+/* How long we have waited: all of the time when it is over, less when we were cancelled. */
+static int waited_ms(const adl_group_options *options, adl_status why, int64_t deadline_ms)
+{
+    if (why == ADL_ETIMEOUT)
+        return options->connect_timeout_ms;
+    return options->connect_timeout_ms - (int)(deadline_ms - adli_now_ms());
+}
+
+/* Whoever cancels a group that does not form wants to know for whom it waited. */
+static adl_status cancelled(void)
+{
+    return adli_wrap(ADL_EINTR, "cancelled while the group was forming");
 }
 
 static adl_status form_leaf(const adl_group_options *options, const adli_identity *self,
@@ -41,9 +55,11 @@ static adl_status form_leaf(const adl_group_options *options, const adli_identit
             break;
         int64_t wake_ms = INT64_MAX;
         struct pollfd entry = adli_dialer_poll(&dialer, &wake_ms);
-        status = nap(options, &entry, 1, wake_ms, deadline_ms);
-        if (status == ADL_ETIMEOUT)
-            status = adli_dialer_timeout(&dialer, options->connect_timeout_ms);
+        adl_status why = status = nap(options, &entry, 1, wake_ms, deadline_ms);
+        if (why == ADL_ETIMEOUT || why == ADL_EINTR)
+            status = adli_dialer_timeout(&dialer, waited_ms(options, why, deadline_ms));
+        if (why == ADL_EINTR)
+            status = cancelled();
     }
     if (status == ADL_OK) {
         *out = dialer.conn;
@@ -71,7 +87,7 @@ static adl_status open_listener(const adl_group_options *options, const char *ho
             return adli_fail(ADL_ENET, "%s (still after %d ms)", adl_error(),
                              options->connect_timeout_ms);
         if (status != ADL_OK)
-            return status;
+            return cancelled();
     }
 }
 
@@ -87,9 +103,11 @@ static adl_status accept_everyone(const adl_group_options *options, adli_accepto
         if (status != ADL_OK || acceptor->missing == 0)
             break;
         size_t count = adli_acceptor_poll(acceptor, entries);
-        status = nap(options, entries, count, INT64_MAX, deadline_ms);
-        if (status == ADL_ETIMEOUT)
-            status = adli_acceptor_timeout(acceptor, options->connect_timeout_ms);
+        adl_status why = status = nap(options, entries, count, INT64_MAX, deadline_ms);
+        if (why == ADL_ETIMEOUT || why == ADL_EINTR)
+            status = adli_acceptor_timeout(acceptor, waited_ms(options, why, deadline_ms));
+        if (why == ADL_EINTR)
+            status = cancelled();
     }
     free(entries);
     return status;

@@ -1,7 +1,7 @@
 #include "comm/frame.h"
 
 #include "adaptdl/allreduce.h"
-#include "comm/wire.h"
+#include "base/bytes.h"
 
 #include <inttypes.h>
 

@@ -3,7 +3,7 @@
 #include "comm/group_impl.h"
 
 #include "base/mem.h"
-#include "comm/wire.h"
+#include "base/bytes.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "comm/wire.h"
+#include "base/bytes.h"
 
 #include <errno.h>
 #include <inttypes.h>

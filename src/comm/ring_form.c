@@ -3,7 +3,7 @@
 #include "comm/ring.h"
 
 #include "base/mem.h"
-#include "comm/wire.h"
+#include "base/bytes.h"
 
 #include <stdio.h>
 #include <stdlib.h>

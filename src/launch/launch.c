@@ -347,9 +347,12 @@ static adl_status check(const adli_launch_options *options)
                          ADLI_LAUNCH_REPLICAS_MAX);
     if (options->max_restarts < 0)
         return adli_fail(ADL_EINVAL, "%d restarts: must not be negative", options->max_restarts);
-    if (options->checkpoint && mkdir(options->checkpoint, 0777) != 0 && errno != EEXIST)
-        return adli_fail(ADL_EIO, "checkpoint directory %s: %s", options->checkpoint,
-                         strerror(errno));
+    struct stat info;
+    const char *directory = options->checkpoint;
+    if (directory && mkdir(directory, 0777) != 0 && errno != EEXIST)
+        return adli_fail(ADL_EIO, "checkpoint directory %s: %s", directory, strerror(errno));
+    if (directory && (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)))
+        return adli_fail(ADL_EIO, "checkpoint directory %s: is not a directory", directory);
     return ADL_OK;
 }
 
@@ -411,6 +414,6 @@ adl_status adli_launch_scale(const char *name, int replicas, adli_buf *answer)
         snprintf(line, sizeof line, "scale %d", replicas);
     adl_status status = adli_control_ask(name, line, answer);
     if (status == ADL_OK && strncmp(answer->data, "error: ", 7) == 0)
-        status = adli_fail(ADL_EINVAL, "run \"%s\": %s", name, answer->data + 7);
+        status = adli_fail(ADL_ESTATE, "run \"%s\": %s", name, answer->data + 7);
     return status;
 }

@@ -4,6 +4,7 @@
  * AdaScale (Johnson et al., 2020). */
 #include "adaptdl/noise.h"
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -202,36 +203,6 @@ enum { HEADER_BYTES = 32, GROUP_DOUBLES = 6, VERSION = 1 };
 
 static const char magic[8] = {'A', 'D', 'L', 'N', 'O', 'I', 'S', 'E'};
 
-static unsigned char *put_u64(unsigned char *to, uint64_t value)
-{
-    for (int i = 0; i < 8; i++)
-        *to++ = (unsigned char)(value >> (8 * i));
-    return to;
-}
-
-static unsigned char *put_double(unsigned char *to, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return put_u64(to, bits);
-}
-
-static uint64_t get_u64(const unsigned char *from)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++)
-        value |= (uint64_t)from[i] << (8 * i);
-    return value;
-}
-
-static double get_double(const unsigned char *from)
-{
-    uint64_t bits = get_u64(from);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 size_t adl_noise_save_size(const adl_noise *noise)
 {
     return HEADER_BYTES + noise->groups * GROUP_DOUBLES * 8;
@@ -239,27 +210,26 @@ size_t adl_noise_save_size(const adl_noise *noise)
 
 void adl_noise_save(const adl_noise *noise, void *out)
 {
-    unsigned char *to = out;
-    memcpy(to, magic, sizeof magic);
-    to = put_u64(to + sizeof magic, (uint64_t)noise->biased << 32 | VERSION);
-    to = put_u64(to, noise->groups);
-    to = put_double(to, noise->progress);
+    uint8_t *to = adli_put_bytes(out, magic, sizeof magic);
+    to = adli_put_u64(to, (uint64_t)noise->biased << 32 | VERSION);
+    to = adli_put_u64(to, noise->groups);
+    to = adli_put_double(to, noise->progress);
     for (size_t i = 0; i < noise->groups; i++) {
         const adl_noise_group *group = &noise->group[i];
-        to = put_double(to, group->sqr_biased);
-        to = put_double(to, group->var_biased);
-        to = put_double(to, group->sqr_unbias);
-        to = put_double(to, group->var_unbias);
-        to = put_double(to, group->sqr);
-        to = put_double(to, group->var);
+        to = adli_put_double(to, group->sqr_biased);
+        to = adli_put_double(to, group->var_biased);
+        to = adli_put_double(to, group->sqr_unbias);
+        to = adli_put_double(to, group->var_unbias);
+        to = adli_put_double(to, group->sqr);
+        to = adli_put_double(to, group->var);
     }
 }
 
-static bool get_group(const unsigned char *from, adl_noise_group *out)
+static bool get_group(adli_reader *reader, adl_noise_group *out)
 {
     double v[GROUP_DOUBLES];
     for (int i = 0; i < GROUP_DOUBLES; i++) {
-        v[i] = get_double(from + 8 * i);
+        v[i] = adli_get_double(reader);
         if (!isfinite(v[i]))
             return false;
     }
@@ -269,11 +239,12 @@ static bool get_group(const unsigned char *from, adl_noise_group *out)
 
 adl_status adl_noise_load(adl_noise *noise, const void *data, size_t length)
 {
-    const unsigned char *from = data;
-    if (length < HEADER_BYTES || memcmp(from, magic, sizeof magic) != 0)
+    adli_reader reader = adli_reader_over(data, length);
+    const uint8_t *start = adli_get_bytes(&reader, sizeof magic);
+    if (length < HEADER_BYTES || memcmp(start, magic, sizeof magic) != 0)
         return adli_fail(ADL_ECORRUPT, "noise scale: %zu bytes are no saved state", length);
-    uint64_t flags = get_u64(from + 8), groups = get_u64(from + 16);
-    double progress = get_double(from + 24);
+    uint64_t flags = adli_get_u64(&reader), groups = adli_get_u64(&reader);
+    double progress = adli_get_double(&reader);
     if ((uint32_t)flags != VERSION || flags >> 32 > 1)
         return adli_fail(ADL_ECORRUPT, "noise scale: unknown version %u of a saved state",
                          (unsigned)(uint32_t)flags);
@@ -283,11 +254,12 @@ adl_status adl_noise_load(adl_noise *noise, const void *data, size_t length)
     if (length != adl_noise_save_size(noise) || !(progress >= 0) || !isfinite(progress))
         return adli_fail(ADL_ECORRUPT, "noise scale: saved state is damaged");
     adl_noise_group group;
+    adli_reader again = reader; /* all are checked before any is taken over */
     for (size_t i = 0; i < noise->groups; i++)
-        if (!get_group(from + HEADER_BYTES + i * GROUP_DOUBLES * 8, &group))
+        if (!get_group(&again, &group))
             return adli_fail(ADL_ECORRUPT, "noise scale: saved state of group %zu is damaged", i);
     for (size_t i = 0; i < noise->groups; i++)
-        get_group(from + HEADER_BYTES + i * GROUP_DOUBLES * 8, &noise->group[i]);
+        get_group(&reader, &noise->group[i]);
     noise->biased = flags >> 32;
     noise->progress = progress;
     return ADL_OK;

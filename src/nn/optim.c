@@ -1,7 +1,7 @@
 /* Optimizers: groups of parameters with their options and state, cut into chunks that threads share. */
 #include "adaptdl/optim.h"
 
-#include "nn/bytes.h"
+#include "base/bytes.h"
 #include "nn/optim.h"
 #include "nn/threads.h"
 #include "base/mem.h"
@@ -300,7 +300,7 @@ size_t adl_optim_save_size(const adl_optim *optim)
 
 void adl_optim_save(const adl_optim *optim, void *out)
 {
-    char *at = adli_put_u64(out, MAGIC);
+    uint8_t *at = adli_put_u64(out, MAGIC);
     at = adli_put_u64(at, (uint64_t)optim->groups[0].options.kind);
     at = adli_put_u64(at, (uint64_t)optim->steps);
     at = adli_put_u64(at, optim->ops.group_count);
@@ -313,7 +313,7 @@ void adl_optim_save(const adl_optim *optim, void *out)
         for (size_t k = 0; k < g->count; k++) {
             at = adli_put_u64(at, g->params[k].count);
             for (int s = 0; s < states; s++)
-                at = adli_put(at, g->state[s][k], g->params[k].count * sizeof(float));
+                at = adli_put_bytes(at, g->state[s][k], g->params[k].count * sizeof(float));
         }
     }
 }
@@ -322,18 +322,18 @@ static adl_status load_group(adl_optim *optim, size_t index, adli_reader *reader
 {
     group *g = &optim->groups[index];
     uint64_t states = (uint64_t)states_of(&g->options);
-    double lr = adli_take_double(reader);
+    double lr = adli_get_double(reader);
     if (!(lr >= 0 && lr < HUGE_VAL))
         return adli_fail(ADL_ECORRUPT, "saved optimizer: group %zu: learning rate %g", index, lr);
-    if (adli_take_u64(reader) != states || adli_take_u64(reader) != g->count)
+    if (adli_get_u64(reader) != states || adli_get_u64(reader) != g->count)
         return adli_fail(ADL_ECORRUPT, "saved optimizer: group %zu has another make-up", index);
     for (size_t k = 0; k < g->count; k++) {
         size_t count = g->params[k].count;
-        if (adli_take_u64(reader) != count)
+        if (adli_get_u64(reader) != count)
             return adli_fail(ADL_ECORRUPT, "saved optimizer: %s of group %zu has another size",
                              g->params[k].name ? g->params[k].name : "a parameter", index);
         for (uint64_t s = 0; s < states; s++) {
-            const char *data = adli_take(reader, count * sizeof(float));
+            const uint8_t *data = adli_get_bytes(reader, count * sizeof(float));
             if (!data)
                 return adli_fail(ADL_ECORRUPT, "saved optimizer: ends within group %zu", index);
             if (copy)
@@ -348,10 +348,10 @@ static adl_status load_group(adl_optim *optim, size_t index, adli_reader *reader
 adl_status adl_optim_load(adl_optim *optim, const void *data, size_t length)
 {
     for (int copy = 0; copy <= 1; copy++) { /* look at all of it before changing anything */
-        adli_reader reader = {.at = data, .left = length};
-        uint64_t magic = adli_take_u64(&reader), kind = adli_take_u64(&reader);
-        uint64_t steps = adli_take_u64(&reader), groups = adli_take_u64(&reader);
-        if (reader.short_of || magic != MAGIC)
+        adli_reader reader = adli_reader_over(data, length);
+        uint64_t magic = adli_get_u64(&reader), kind = adli_get_u64(&reader);
+        uint64_t steps = adli_get_u64(&reader), groups = adli_get_u64(&reader);
+        if (reader.bad || magic != MAGIC)
             return adli_fail(ADL_ECORRUPT, "saved optimizer: not one of this version");
         if (kind != (uint64_t)optim->groups[0].options.kind || steps > INT64_MAX)
             return adli_fail(ADL_ECORRUPT, "saved optimizer: not one of kind %s", optim->ops.kind);
@@ -363,8 +363,9 @@ adl_status adl_optim_load(adl_optim *optim, const void *data, size_t length)
             if (status != ADL_OK)
                 return status;
         }
-        if (reader.left != 0)
-            return adli_fail(ADL_ECORRUPT, "saved optimizer: %zu bytes too many", reader.left);
+        if (adli_reader_left(&reader) != 0)
+            return adli_fail(ADL_ECORRUPT, "saved optimizer: %zu bytes too many",
+                             adli_reader_left(&reader));
         if (copy)
             optim->steps = (int64_t)steps;
     }

@@ -2,7 +2,7 @@
  * schedule's state is those two. */
 #include "adaptdl/optim.h"
 
-#include "nn/bytes.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -133,7 +133,7 @@ size_t adl_schedule_save_size(const adl_schedule *schedule)
 
 void adl_schedule_save(const adl_schedule *schedule, void *out)
 {
-    char *at = adli_put_u64(out, MAGIC);
+    uint8_t *at = adli_put_u64(out, MAGIC);
     at = adli_put_u64(at, (uint64_t)schedule->t);
     at = adli_put_u64(at, schedule->groups);
     for (size_t i = 0; i < schedule->groups; i++)
@@ -142,22 +142,22 @@ void adl_schedule_save(const adl_schedule *schedule, void *out)
 
 adl_status adl_schedule_load(adl_schedule *schedule, const void *data, size_t length)
 {
-    adli_reader reader = {.at = data, .left = length};
-    if (length != adl_schedule_save_size(schedule) || adli_take_u64(&reader) != MAGIC)
+    adli_reader reader = adli_reader_over(data, length);
+    if (length != adl_schedule_save_size(schedule) || adli_get_u64(&reader) != MAGIC)
         return adli_fail(ADL_ECORRUPT, "saved schedule: not one of this version for %zu groups",
                          schedule->groups);
-    uint64_t t = adli_take_u64(&reader);
-    if (t > INT64_MAX / 2 || adli_take_u64(&reader) != schedule->groups)
+    uint64_t t = adli_get_u64(&reader);
+    if (t > INT64_MAX / 2 || adli_get_u64(&reader) != schedule->groups)
         return adli_fail(ADL_ECORRUPT, "saved schedule: time or number of groups is wrong");
     adli_reader again = reader;
     for (size_t i = 0; i < schedule->groups; i++) {
-        double base = adli_take_double(&again);
+        double base = adli_get_double(&again);
         if (!(base >= 0 && base < HUGE_VAL))
             return adli_fail(ADL_ECORRUPT, "saved schedule: learning rate %g of group %zu", base,
                              i);
     }
     for (size_t i = 0; i < schedule->groups; i++)
-        schedule->base[i] = adli_take_double(&reader);
+        schedule->base[i] = adli_get_double(&reader);
     schedule->t = (int64_t)t;
     apply(schedule);
     return ADL_OK;

@@ -12,7 +12,7 @@ static const adli_policy_param params[] = {
     {"form", 0, 0, 1, "0: the paper's (harmonic mean); 1: the seeds' (sum, auto-scaling)"},
     {"population", 100, 2, 10000, "solutions kept"},
     {"generations", 100, 0, 100000, "rounds of the search"},
-    {"local", 0.1, 0, 1, "share of the children made by local improvement"},
+    {"local", 0.05, 0, 1, "share of the children made by local improvement"},
     {"restart_cost_s", 30, 0, 86400, "paper's form: seconds a restart costs jobs that do not say"},
     {"change_penalty", 0.1, 0, 1, "seeds' form: share of the speedup that a moved job loses"},
     {"low_utility", 0.35, 0, 1, "seeds' form: below this utility the cluster shrinks"},

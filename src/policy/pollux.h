@@ -80,10 +80,6 @@ ADL_MUST adl_status adli_pollux_problem_init(adli_pollux_problem *problem,
                                              const adli_pollux_options *options);
 void adli_pollux_problem_fini(adli_pollux_problem *problem);
 
-/* What a change of allocation multiplies the job's speedup by. */
-double adli_pollux_factor(const adl_snapshot *snapshot, const adl_job *job,
-                          const adli_pollux_options *options);
-
 /* Room for any row that the job may have, or has. */
 static inline size_t adli_pollux_row_cells(const adli_pollux_problem *problem,
                                            const adli_pollux_job *job)
@@ -118,9 +114,8 @@ static inline bool adli_row_equal(const adli_cell *a, int a_count, const adli_ce
 /* The first objective of a sum of values: the harmonic mean over all jobs, or the sum itself. */
 static inline double adli_pollux_first(const adli_pollux_problem *problem, double value)
 {
-    return problem->form == ADLI_POLLUX_SEEDS
-               ? value
-               : -(problem->job_count + problem->fixed_count) / value;
+    int jobs = problem->job_count + problem->fixed_count;
+    return problem->form == ADLI_POLLUX_SEEDS || jobs == 0 ? value : -jobs / value;
 }
 
 /* ---- what is free while rows are laid out ---- */
@@ -201,6 +196,8 @@ typedef struct adli_layout {
     int *saved_counts;
     int *chosen;               /* the jobs of a step */
     struct adli_offer *offers; /* what each of them would take next */
+    double *weights;           /* of their offers */
+    adli_rng *shaken;          /* where random choices come from; NULL: there are none */
     int *fits;                 /* [node_count] replicas of job fits_of that each node would take */
     int fits_of;
     unsigned changes;   /* of the board so far */
@@ -235,7 +232,7 @@ typedef struct adli_pollux_search {
     int *draft_start;         /* [job_count + 1] */
 
     adli_layout layout;
-    int fruitless;    /* local improvements in a row that improved nothing */
+    int fruitless;    /* local improvements of the best in a row that improved nothing */
     adli_board board; /* of the rows repaired so far */
     adli_board room;  /* of the whole draft */
     adli_cell *cells; /* behind genomes */

@@ -187,14 +187,21 @@ static adli_offer best_offer(adli_layout *layout, int job, int limit)
     return best;
 }
 
-/* The node where the fewest are left over of those that take all of `wanted`; -1: none. */
+/* The node where the fewest are left over of those that take all of `wanted`, or when shaken any of
+ * them; -1: none. */
 static int tightest(const adli_layout *layout, int limit, int wanted, bool alone)
 {
     int best = -1;
-    for (int node = 0; node < limit; node++)
-        if (layout->fits[node] >= wanted && !(alone && layout->board.distributed[node] > 0) &&
-            (best < 0 || layout->fits[node] < layout->fits[best]))
+    uint32_t seen = 0;
+    for (int node = 0; node < limit; node++) {
+        if (layout->fits[node] < wanted || (alone && layout->board.distributed[node] > 0))
+            continue;
+        bool better = best < 0 || layout->fits[node] < layout->fits[best];
+        if (layout->shaken)
+            better = adli_rng_below(layout->shaken, ++seen) == 0;
+        if (better)
             best = node;
+    }
     return best;
 }
 
@@ -246,17 +253,33 @@ static void accept_offer(adli_layout *layout, int job, int limit, const adli_off
     put(layout, job, 1);
 }
 
-/* Gives the chosen jobs, whose rows are empty, what they gain most by. */
-static void lay_out(adli_layout *layout, int chosen, int limit)
+/* Who takes next; -1: nobody gains. */
+static int best_placed(const adli_layout *layout, int chosen)
 {
-    for (int i = 0; i < chosen; i++)
+    int best = -1;
+    double most = 0;
+    for (int i = 0; i < chosen; i++) {
+        double density = layout->offers[i].density * layout->weights[i];
+        if (density > most) {
+            best = i;
+            most = density;
+        }
+    }
+    return best;
+}
+
+/* Gives the chosen jobs, whose rows are empty, what they gain most by. Shaken: with some of them
+ * preferred at random, and on any nodes, because always the same greedy choice leads always to the
+ * same place. */
+static void lay_out(adli_layout *layout, int chosen, int limit, adli_rng *shaken)
+{
+    layout->shaken = shaken;
+    for (int i = 0; i < chosen; i++) {
+        layout->weights[i] = shaken ? ldexp(1, adli_rng_range(shaken, -3, 3)) : 1;
         layout->offers[i] = best_offer(layout, layout->chosen[i], limit);
+    }
     for (;;) {
-        int best = -1;
-        for (int i = 0; i < chosen; i++)
-            if (layout->offers[i].density > 0 &&
-                (best < 0 || layout->offers[i].density > layout->offers[best].density))
-                best = i;
+        int best = best_placed(layout, chosen);
         if (best < 0)
             return;
         int job = layout->chosen[best];
@@ -279,7 +302,7 @@ void adli_layout_construct(adli_layout *layout, int limit)
         set_row(layout, job, NULL, 0);
         layout->chosen[job] = job;
     }
-    lay_out(layout, layout->problem->job_count, limit);
+    lay_out(layout, layout->problem->job_count, limit, NULL);
 }
 
 /* ---- steps ---- */
@@ -337,7 +360,7 @@ static void step(adli_layout *layout, int limit, adli_rng *rng)
         put(layout, job, -1);
         set_row(layout, job, NULL, 0);
     }
-    lay_out(layout, chosen, limit);
+    lay_out(layout, chosen, limit, adli_rng_below(rng, 2) ? rng : NULL);
     if (score(total(layout, chosen)) >= score(before))
         return;
     for (int i = 0; i < chosen; i++)
@@ -371,12 +394,13 @@ adl_status adli_layout_init(adli_layout *layout, const adli_pollux_problem *prob
     layout->saved_counts = adli_calloc(STEP_JOBS, sizeof *layout->saved_counts);
     layout->chosen = adli_calloc(jobs + STEP_JOBS, sizeof *layout->chosen);
     layout->offers = adli_calloc(jobs + STEP_JOBS, sizeof *layout->offers);
+    layout->weights = adli_calloc(jobs + STEP_JOBS, sizeof *layout->weights);
     layout->fits = adli_calloc(nodes, sizeof *layout->fits);
     layout->versions = adli_calloc(nodes, sizeof *layout->versions);
     layout->known = adli_calloc(nodes, (size_t)problem->kind_count * sizeof *layout->known);
     if (!layout->rows || !layout->counts || !layout->replicas || !layout->worths ||
         !layout->cells || !layout->saved || !layout->saved_counts || !layout->chosen ||
-        !layout->offers || !layout->fits || !layout->versions || !layout->known)
+        !layout->offers || !layout->weights || !layout->fits || !layout->versions || !layout->known)
         return adli_fail_memory("local improvement of the search");
     adli_cell *next = layout->cells;
     for (size_t job = 0; job < jobs; job++) {
@@ -392,6 +416,7 @@ void adli_layout_fini(adli_layout *layout)
     free(layout->known);
     free(layout->versions);
     free(layout->fits);
+    free(layout->weights);
     free(layout->offers);
     free(layout->chosen);
     free(layout->saved_counts);

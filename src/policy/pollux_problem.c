@@ -81,8 +81,9 @@ adli_worth adli_pollux_worth(const adli_pollux_problem *problem, const adli_poll
                     replicas);
 }
 
-double adli_pollux_factor(const adl_snapshot *snapshot, const adl_job *job,
-                          const adli_pollux_options *options)
+/* What a change of allocation multiplies the job's speedup by. */
+static double change_factor(const adl_snapshot *snapshot, const adl_job *job,
+                            const adli_pollux_options *options)
 {
     if (options->form == ADLI_POLLUX_SEEDS)
         return 1 - options->change_penalty;
@@ -320,7 +321,7 @@ static adl_status value_jobs(adli_pollux_problem *problem, const adli_pollux_opt
         adli_pollux_job *job = &problem->jobs[j];
         const adl_job *view = &problem->snapshot->jobs[job->index];
         job->share = dominant_share(problem, view);
-        job->factor = adli_pollux_factor(problem->snapshot, view, options);
+        job->factor = change_factor(problem->snapshot, view, options);
         job->base = problem->base_cells + base;
         job->worths = problem->worths + entries;
         read_base(problem, job);

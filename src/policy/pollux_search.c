@@ -12,7 +12,7 @@ enum { IMPROVE_STEPS = 8 };
 
 /* After so many fruitless improvements of the best solution in a row, they become this much rarer:
  * most decisions find little to do, since the last one's result is where they start. */
-enum { PATIENCE = 48, RESTING = 8 };
+enum { PATIENCE = 24, RESTING = 8 };
 
 /* ---- who is there ---- */
 
@@ -58,6 +58,12 @@ static const adli_genome *parent(adli_pollux_search *search)
     uint32_t b = adli_rng_below(&search->rng, (uint32_t)search->alive);
     const adli_nsga2_point *x = &search->points[a], *y = &search->points[b];
     return &search->genomes[adli_nsga2_wins(y, x) ? b : a];
+}
+
+static void breed(adli_pollux_search *search, adli_genome *child)
+{
+    const adli_genome *a = parent(search), *b = parent(search);
+    adli_genome_breed(child, search, a, b);
 }
 
 /* A better version of one that is alive: of the best by the first objective half of the time in the
@@ -156,7 +162,7 @@ void adli_pollux_search_run(adli_pollux_search *search)
     select_survivors(search, search->alive);
     int count = search->alive;
     for (tries = 0; count < population && tries < 2 * population; tries++) {
-        adli_genome_breed(&search->genomes[count], search, parent(search), parent(search));
+        breed(search, &search->genomes[count]);
         count = admit(search, count);
     }
     select_survivors(search, count);
@@ -168,7 +174,7 @@ void adli_pollux_search_run(adli_pollux_search *search)
             if (adli_rng_below(&search->rng, 65536) < share)
                 refine(search, &search->genomes[count]);
             else
-                adli_genome_breed(&search->genomes[count], search, parent(search), parent(search));
+                breed(search, &search->genomes[count]);
             count = admit(search, count);
         }
         select_survivors(search, count);

@@ -95,36 +95,29 @@ static bool has_room(const pack *p, const adl_job *job, int node, int n)
     return true;
 }
 
-/* The tightest node with room, one that the job was on before all others; -1: none. */
-static int find_node(const pack *p, int job, int n)
+/* The tightest of these nodes with room for n; nodes == NULL: of all. -1: none. */
+static int tightest(const pack *p, const adl_job *job, int n, const int *nodes, int count)
 {
-    const adl_job *view = &p->snapshot->jobs[job];
     int best = -1, best_fit = 0;
-    for (int i = 0; i < view->replicas; i++) {
-        int node = view->allocation[i];
-        if (!has_room(p, view, node, n))
+    for (int i = 0; i < count && best_fit != n; i++) {
+        int node = nodes ? nodes[i] : i;
+        if (!has_room(p, job, node, n))
             continue;
-        int fit = adli_room_fit(&p->room, view, node);
-        if (best < 0 || fit < best_fit) {
-            best = node;
-            best_fit = fit;
-        }
-    }
-    for (int node = 0; best < 0 && node < p->snapshot->node_count; node++)
-        if (has_room(p, view, node, n) && adli_room_fit(&p->room, view, node) == n)
-            best = node;
-    if (best >= 0)
-        return best;
-    for (int node = 0; node < p->snapshot->node_count; node++) {
-        if (!has_room(p, view, node, n))
-            continue;
-        int fit = adli_room_fit(&p->room, view, node);
+        int fit = adli_room_fit(&p->room, job, node);
         if (best < 0 || fit < best_fit) {
             best = node;
             best_fit = fit;
         }
     }
     return best;
+}
+
+/* A node that the job was on before all others. */
+static int find_node(const pack *p, int job, int n)
+{
+    const adl_job *view = &p->snapshot->jobs[job];
+    int own = tightest(p, view, n, view->allocation, view->replicas);
+    return own >= 0 ? own : tightest(p, view, n, NULL, p->snapshot->node_count);
 }
 
 /* The cheapest set of smaller jobs on the node whose leaving makes room for n; HUGE_VAL: there is

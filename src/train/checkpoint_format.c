@@ -4,6 +4,7 @@
  * as surely as a flipped bit. */
 #include "train/checkpoint_format.h"
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -113,34 +114,21 @@ size_t adli_ckpt_header_bytes(const char *name)
     return ADLI_CKPT_HEADER_FIXED + strlen(name) + ADLI_CKPT_SUM_BYTES;
 }
 
-static unsigned char *put_le(unsigned char *at, uint64_t value, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        *at++ = (unsigned char)(value >> (8 * i));
-    return at;
-}
-
-static unsigned char *put_bytes(unsigned char *at, const void *data, size_t length)
-{
-    memcpy(at, data, length);
-    return at + length;
-}
-
 void adli_ckpt_header_encode(adli_ckpt_header *header, unsigned char *out)
 {
     size_t name_length = strlen(header->name);
-    unsigned char *at = put_bytes(out, state_magic, sizeof state_magic);
-    at = put_le(at, ADLI_CKPT_VERSION, 4);
-    at = put_le(at, (uint64_t)header->codec, 4);
-    at = put_le(at, name_length, 4);
-    at = put_le(at, 0, 4);
-    at = put_le(at, header->raw_length, 8);
-    at = put_le(at, header->stored_length, 8);
-    at = put_bytes(at, header->raw_sum.bytes, ADLI_CKPT_SUM_BYTES);
-    at = put_bytes(at, header->stored_sum.bytes, ADLI_CKPT_SUM_BYTES);
-    at = put_bytes(at, header->name, name_length);
+    unsigned char *at = adli_put_bytes(out, state_magic, sizeof state_magic);
+    at = adli_put(at, ADLI_CKPT_VERSION, 4);
+    at = adli_put(at, (uint64_t)header->codec, 4);
+    at = adli_put(at, name_length, 4);
+    at = adli_put(at, 0, 4);
+    at = adli_put(at, header->raw_length, 8);
+    at = adli_put(at, header->stored_length, 8);
+    at = adli_put_bytes(at, header->raw_sum.bytes, ADLI_CKPT_SUM_BYTES);
+    at = adli_put_bytes(at, header->stored_sum.bytes, ADLI_CKPT_SUM_BYTES);
+    at = adli_put_bytes(at, header->name, name_length);
     header->header_sum = adli_ckpt_sum_of(out, (size_t)(at - out));
-    put_bytes(at, header->header_sum.bytes, ADLI_CKPT_SUM_BYTES);
+    adli_put_bytes(at, header->header_sum.bytes, ADLI_CKPT_SUM_BYTES);
 }
 
 static adl_status parse_header(const unsigned char *file, size_t length, adli_ckpt_header *out)
@@ -283,14 +271,14 @@ adl_status adli_ckpt_manifest_encode(const adli_ckpt_manifest *manifest, adl_sin
         return status;
     unsigned char *at = sink->data + start, *body = at + ADLI_CKPT_MANIFEST_PREFIX;
     size_t body_length = sink->length - start - ADLI_CKPT_MANIFEST_PREFIX;
-    at = put_bytes(at, manifest_magic, sizeof manifest_magic);
-    at = put_le(at, ADLI_CKPT_VERSION, 4);
-    at = put_le(at, 0, 4);
-    at = put_le(at, body_length, 8);
+    at = adli_put_bytes(at, manifest_magic, sizeof manifest_magic);
+    at = adli_put(at, ADLI_CKPT_VERSION, 4);
+    at = adli_put(at, 0, 4);
+    at = adli_put(at, body_length, 8);
     adli_ckpt_sum sum;
     if ((status = manifest_sum(sink->data + start, body, body_length, &sum)) != ADL_OK)
         return status;
-    put_bytes(at, sum.bytes, sizeof sum.bytes);
+    adli_put_bytes(at, sum.bytes, sizeof sum.bytes);
     return ADL_OK;
 }
 

@@ -2,6 +2,8 @@
  * either library would be larger than this. */
 #include "train/tensorboard_encode.h"
 
+#include "base/bytes.h"
+
 #include <string.h>
 
 /* Four bits at a time: events are tens of bytes long, and 16 numbers can be checked by eye. The entry
@@ -50,9 +52,8 @@ bool adli_utf8_valid(const char *text)
 
 static void put_le(adli_buf *buf, uint64_t value, int bytes)
 {
-    unsigned char out[8];
-    for (int i = 0; i < bytes; i++)
-        out[i] = (unsigned char)(value >> (8 * i));
+    uint8_t out[8];
+    adli_put(out, value, bytes);
     adli_buf_append(buf, out, (size_t)bytes);
 }
 

@@ -115,9 +115,10 @@ static void small_world(adlt_world *world, uint64_t seed)
     adlt_world_init(world, nodes, jobs, resources);
     world->snapshot.now_s = 10000;
     world->snapshot.seed = seed;
-    for (int n = 0; n < nodes; n++)
-        world->nodes[n].capacity =
-            (adl_resources){{adli_rng_range(&rng, 1, 4), adli_rng_range(&rng, 2, 8)}};
+    for (int n = 0; n < nodes; n++) {
+        world->nodes[n].capacity.amount[0] = adli_rng_range(&rng, 1, 4);
+        world->nodes[n].capacity.amount[1] = adli_rng_range(&rng, 2, 8);
+    }
     adl_resources left[4];
     bool distributed[4] = {false};
     for (int n = 0; n < nodes; n++)
@@ -142,7 +143,7 @@ TEST(small_clusters_get_the_best_allocation_there_is)
 {
     int worlds = 0, exact = 0;
     double worst = 0;
-    for (uint64_t seed = 1; seed <= 250; seed++) {
+    for (uint64_t seed = 1; seed <= 1000; seed++) {
         adlt_world world;
         adl_decision decision = {0};
         small_world(&world, seed);

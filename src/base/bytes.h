@@ -1,7 +1,7 @@
 /* Little-endian numbers in byte arrays: a writer over storage that is known to be large enough, and a
  * reader that remembers when it ran past the end instead of doing so. */
-#ifndef ADLI_COMM_WIRE_H
-#define ADLI_COMM_WIRE_H
+#ifndef ADLI_BYTES_H
+#define ADLI_BYTES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +20,18 @@ static inline uint8_t *adli_put_bytes(uint8_t *at, const void *data, size_t leng
     if (length)
         memcpy(at, data, length);
     return at + length;
+}
+
+static inline uint8_t *adli_put_u64(uint8_t *at, uint64_t value)
+{
+    return adli_put(at, value, 8);
+}
+
+static inline uint8_t *adli_put_double(uint8_t *at, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return adli_put(at, bits, 8);
 }
 
 typedef struct adli_reader {
@@ -56,6 +68,19 @@ static inline uint64_t adli_get(adli_reader *reader, int bytes)
     uint64_t value = 0;
     for (int i = 0; here && i < bytes; i++)
         value |= (uint64_t)here[i] << (8 * i);
+    return value;
+}
+
+static inline uint64_t adli_get_u64(adli_reader *reader)
+{
+    return adli_get(reader, 8);
+}
+
+static inline double adli_get_double(adli_reader *reader)
+{
+    uint64_t bits = adli_get(reader, 8);
+    double value;
+    memcpy(&value, &bits, sizeof value);
     return value;
 }
 

@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# `adaptdl run` and `adaptdl scale`: environment, output, exit codes, signals, restarts, no orphans; and the
+# MNIST example under it, resized and killed.
+set -u
+bin=${ADAPTDL_BIN:-build/release/bin}
+adaptdl=$bin/adaptdl
+mnist=$bin/../examples/mnist
+cifar=$bin/../examples/cifar10_resnet9
+tmp=$(mktemp -d)
+export XDG_RUNTIME_DIR=$tmp
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+
+ok() { echo "ok - $1"; }
+bad() { echo "not ok - $1: $2"; failed=1; }
+# want NAME WANTED GOT
+want() { if [ "$2" = "$3" ]; then ok "$1"; else bad "$1" "got \"$3\", wanted \"$2\""; fi; }
+# has NAME PART TEXT
+has() { if [[ "$3" == *"$2"* ]]; then ok "$1"; else bad "$1" "\"$3\" lacks \"$2\""; fi; }
+call() { "$adaptdl" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; rc=$?; out=$(cat "$tmp/out") err=$(cat "$tmp/err"); }
+# wait_for FILE TEXT [COUNT]: until the file has so many lines with the text; at most 30 s
+wait_for() {
+    for _ in $(seq 1500); do
+        [ "$(grep -c -- "$2" "$1" 2>/dev/null)" -ge "${3:-1}" ] && return 0
+        sleep 0.02
+    done
+    return 1
+}
+# a program that leaves with 143 when asked
+polite='trap "exit 143" TERM INT; echo "size $ADAPTDL_NUM_REPLICAS restart $ADAPTDL_NUM_RESTARTS"; while :; do sleep 0.05; done'
+
+# ---- environment and output ----
+call run -q -n 3 --checkpoint "$tmp/ckpt" -- sh -c 'echo "$ADAPTDL_REPLICA_RANK/$ADAPTDL_NUM_REPLICAS/$ADAPTDL_NUM_NODES/$ADAPTDL_NUM_RESTARTS $ADAPTDL_MASTER_ADDR $ADAPTDL_CHECKPOINT_PATH ${#ADAPTDL_JOB_SECRET}"; [ "$ADAPTDL_MASTER_PORT" -gt 0 ]'
+want environment_exit 0 "$rc"
+want environment "[0] 0/3/1/0 127.0.0.1 $tmp/ckpt 32
+[1] 1/3/1/0 127.0.0.1 $tmp/ckpt 32
+[2] 2/3/1/0 127.0.0.1 $tmp/ckpt 32" "$(sort "$tmp/out")"
+want quiet "" "$err"
+[ -d "$tmp/ckpt" ] && ok checkpoint_directory_is_made || bad checkpoint_directory_is_made "it is not there"
+call run -n 2 -- sh -c 'echo out; echo err >&2; printf "no newline"'
+want lines_have_ranks "[0] no newline
+[0] out
+[1] no newline
+[1] out" "$(sort "$tmp/out")"
+want errors_have_ranks "[0] err
+[1] err" "$(grep '^\[' "$tmp/err" | sort)"
+call run -q -- cat
+want no_standard_input 0 "$rc"
+call run -q -- sh -c 'head -c 200000 /dev/zero | tr "\0" x; echo'
+want long_lines_arrive_whole 200000 "$(tr -cd x <"$tmp/out" | wc -c)"
+
+# ---- ends ----
+call run -n 3 -- sh -c '[ $ADAPTDL_REPLICA_RANK = 1 ] && exit 7; exec sleep 30'
+want exit_code_of_the_failed 7 "$rc"
+has which_failed "adaptdl run: replica 1 exited with 7" "$err"
+call run -n 2 -- sh -c '[ $ADAPTDL_REPLICA_RANK = 0 ] && kill -9 $$; exec sleep 30'
+want killed_replica 137 "$rc"
+has how_it_died "replica 0 was killed by signal 9 (Killed)" "$err"
+call run -n 2 --max-restarts 2 -- sh -c 'echo $ADAPTDL_NUM_RESTARTS; exit 3'
+want gives_up_after_restarts 3 "$rc"
+want restarts_are_counted "0 1 2" "$(sed 's/.* //' "$tmp/out" | sort -u | xargs)"
+call run --max-restarts 5 -- sh -c '[ $ADAPTDL_NUM_RESTARTS = 2 ]'
+want restarts_until_it_works 0 "$rc"
+call run --grace 1 -n 2 -- sh -c '[ $ADAPTDL_REPLICA_RANK = 0 ] && sleep 0.5 && exit 4; trap "" TERM; while :; do sleep 0.1; done'
+want those_that_do_not_leave_are_killed 4 "$rc"
+has and_that_is_said "did not leave within 1 s: killed" "$err"
+call run -- "$tmp/no-such-program"
+want missing_program 2 "$rc"
+want missing_program_text "adaptdl run: $tmp/no-such-program: No such file or directory" "$err"
+for wrong in "-n 0 true" "-n x true" "--max-restarts -1 true" "--grace x true" "--nonsense true" "" "--name a/b true"; do
+    # shellcheck disable=SC2086
+    call run $wrong
+    if [ $rc -eq 2 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ]; then ok "usage: $wrong"; else bad "usage: $wrong" "exit $rc, $err"; fi
+done
+
+# ---- signals ----
+for signal in INT TERM HUP; do
+    "$adaptdl" run -n 2 -- sh -c "$polite" >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    wait_for "$tmp/out" size 2
+    kill -$signal $pid
+    wait $pid
+    want "passes on SIG$signal" 143 "$?"
+done
+"$adaptdl" run -q -n 2 -- sh -c 'echo $$; trap "" TERM INT; sleep 1000 & wait; wait' >"$tmp/out" 2>/dev/null &
+pid=$!
+wait_for "$tmp/out" '\[' 2
+kill -9 $pid
+wait $pid 2>/dev/null
+gone=no
+for _ in $(seq 200); do
+    alive=0
+    for child in $(sed 's/.* //' "$tmp/out"); do kill -0 "$child" 2>/dev/null && alive=1; done
+    [ $alive = 0 ] && gone=yes && break
+    sleep 0.02
+done
+want no_orphans yes $gone
+for child in $(sed 's/.* //' "$tmp/out"); do kill -9 -- "-$child" 2>/dev/null; done # what those left behind
+
+# ---- scale ----
+"$adaptdl" run -n 2 --name sizes -- sh -c "$polite" >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+wait_for "$tmp/out" 'size 2 restart 0' 2
+want scale "sizes: from 2 to 4 replicas" "$("$adaptdl" scale sizes 4)"
+wait_for "$tmp/out" 'size 4 restart 1' 4 && ok scaled_up || bad scaled_up "$(cat "$tmp/out")"
+want scale_status "sizes: running, 4 replicas, 1 restarts" "$("$adaptdl" scale sizes)"
+want scale_same "sizes: 4 replicas already" "$("$adaptdl" scale sizes 4)"
+"$adaptdl" scale sizes 1 >/dev/null
+wait_for "$tmp/out" 'size 1 restart 2' && ok scaled_down || bad scaled_down "$(cat "$tmp/out")"
+call run --name sizes -- true
+want one_run_of_a_name 2 "$rc"
+has one_run_of_a_name_text "one of that name already" "$err"
+call scale sizes 0
+want scale_to_nothing 2 "$rc"
+kill -TERM $pid
+wait $pid
+want stopped_after_scaling 143 "$?"
+call scale sizes 3
+want scale_of_a_run_that_is_over 1 "$rc"
+want scale_of_a_run_that_is_over_text 'adaptdl scale: run "sizes": there is none of that name' "$err"
+"$adaptdl" run -q --name stale -- sh -c "$polite" >"$tmp/out" 2>/dev/null &
+pid=$!
+wait_for "$tmp/out" size
+kill -9 $pid
+wait $pid 2>/dev/null
+call run -q --name stale -- true
+want a_socket_that_was_left_behind_is_replaced 0 "$rc"
+
+# ---- the MNIST example ----
+if [ ! -x "$mnist" ]; then
+    echo "skip - mnist: $mnist is not built"
+    exit $failed
+fi
+export OMP_NUM_THREADS=1
+train=("$mnist" --examples 1200 --epochs 3 --batch-size 24)
+"$adaptdl" run -n 2 --name mnist --checkpoint "$tmp/mnist" --max-restarts 3 -- "${train[@]}" >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+wait_for "$tmp/out" 'Train Epoch: 1 \[240/' || bad mnist_started "$(cat "$tmp/err")"
+"$adaptdl" scale mnist 1 >/dev/null
+wait_for "$tmp/err" 'resuming from' || bad mnist_resumed "$(cat "$tmp/err")"
+"$adaptdl" scale mnist 2 >/dev/null
+wait_for "$tmp/err" 'resuming from' 2 || bad mnist_resumed_again "$(cat "$tmp/err")"
+wait_for "$tmp/out" 'Train Epoch: 2' || bad mnist_second_epoch "$(cat "$tmp/err")"
+kill -9 "$(tr ' ' '\n' <"/proc/$pid/task/$pid/children" | sed -n 2p)" # one replica
+wait $pid
+want mnist_resized_and_killed 0 "$?"
+has mnist_reports_the_kill "was killed by signal 9" "$(cat "$tmp/err")"
+# a kill goes back to the last checkpoint, so a test may be printed again
+tests=$(grep -c 'Test set: Average loss: .*, Accuracy: [0-9]*/201' "$tmp/out")
+[ "$tests" -ge 3 ] && ok mnist_tests_every_epoch || bad mnist_tests_every_epoch "$tests times"
+call run -q -n 2 --checkpoint "$tmp/mnist" -- "${train[@]}"
+want mnist_has_nothing_left_to_do "0 0" "$rc $(wc -l <"$tmp/out")"
+
+# ---- bad input: one clear line, exit 1 ----
+# refused NAME PART COMMAND...: exit 1 and one line on stderr that has the part
+refused() {
+    local name=$1 part=$2
+    shift 2
+    "$@" >"$tmp/out" 2>"$tmp/all" </dev/null
+    rc=$?
+    grep -v '^adaptdl: resuming from' "$tmp/all" >"$tmp/err"
+    err=$(cat "$tmp/err")
+    if [ $rc -ne 1 ] || [ "$(wc -l <"$tmp/err")" -ne 1 ] || [[ "$err" != *"$part"* ]]; then
+        bad "$name" "exit $rc: $err"
+    else
+        ok "$name"
+    fi
+}
+refused bad_variable "ADAPTDL_NUM_REPLICAS=two" env ADAPTDL_NUM_REPLICAS=two "$mnist"
+refused bad_rank "ADAPTDL_REPLICA_RANK=3" env ADAPTDL_REPLICA_RANK=3 "$mnist"
+refused bad_version "ADAPTDL_SCHED_VERSION=99.0" env ADAPTDL_SCHED_VERSION=99.0 "$mnist"
+refused bad_checkpoint_path "/nonexistent/a/b" env ADAPTDL_CHECKPOINT_PATH=/nonexistent/a/b "$mnist"
+refused bad_checkpoint_file "$tmp/out" env ADAPTDL_CHECKPOINT_PATH="$tmp/out" "$mnist"
+refused another_programs_checkpoint "cifar10_resnet9" env ADAPTDL_CHECKPOINT_PATH="$tmp/mnist" "$cifar" --examples 50
+refused another_data_set "the checkpoint is of 1200 examples" env ADAPTDL_CHECKPOINT_PATH="$tmp/mnist" "$mnist" --examples 600
+refused missing_data "$tmp/none" "$mnist" --data "$tmp/none"
+mkdir "$tmp/data"
+for name in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do
+    head -c 1000 /dev/urandom >"$tmp/data/$name"
+done
+refused corrupt_data "train-images-idx3-ubyte" "$mnist" --data "$tmp/data"
+cp -r "$tmp/mnist" "$tmp/damaged"
+find "$tmp/damaged" -type f -size +0 -exec sh -c 'printf x | dd of="$1" bs=1 seek=20 conv=notrunc 2>/dev/null' _ {} \;
+env ADAPTDL_CHECKPOINT_PATH="$tmp/damaged" "$mnist" >"$tmp/out" 2>"$tmp/err"
+rc=$?
+if [ $rc -eq 1 ] && grep -q 'mnist: .*damaged' "$tmp/err"; then ok damaged_checkpoint; else bad damaged_checkpoint "exit $rc: $(cat "$tmp/err")"; fi
+call run -q -- "$mnist" --nonsense
+want bad_option 2 "$rc"
+exit $failed
