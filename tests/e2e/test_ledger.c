@@ -1,7 +1,8 @@
 /* Nothing lost and nothing seen twice: random histories of a training job on 1 to 4 real processes,
  * resized, interrupted (SIGINT, SIGTERM) and killed (SIGKILL) at random moments, until it is finished.
  * A ledger, itself a state of the checkpoint, counts how often the surviving model has seen every
- * example of every epoch: exactly once, extra elements apart.
+ * example of every epoch: exactly once, extra elements apart. Half of the jobs also train a parameter,
+ * whose value tells how many optimizer steps it has seen: as many as the ledger.
  *
  *     test_ledger                 ADL_LEDGER_SEQUENCES (500; 60 under sanitizers) histories from
  *                                 ADL_LEDGER_SEED (1) on */
@@ -28,6 +29,7 @@ enum { SEQUENCES = 500 };
 typedef struct plan {
     int examples[LOADERS], batch_size[LOADERS];
     int epochs, workers, step_us;
+    bool trains;        /* gradients are averaged too */
     bool drop_restarts; /* the launcher does not count restarts, as on a terminal */
     double save_interval_s;
     char directory[64];
@@ -58,6 +60,7 @@ typedef struct ledger {
     adl_context *ctx;
     int64_t *seen, *pending; /* [cells] */
     int cells;               /* epochs x (all examples + 1 for extras) per loader */
+    int64_t steps;           /* optimizer steps */
 } ledger;
 
 static int loader_cells(const plan *job, int loader)
@@ -92,13 +95,19 @@ static adl_status sync_ledger(void *user)
 static adl_status save_ledger(void *user, adl_sink *sink)
 {
     ledger *book = user;
+    adl_sink_u64(sink, (uint64_t)book->steps);
     return adl_sink_write(sink, book->seen, (size_t)book->cells * sizeof *book->seen);
 }
 
 static adl_status load_ledger(void *user, adl_source *source)
 {
     ledger *book = user;
-    return adl_source_read(source, book->seen, (size_t)book->cells * sizeof *book->seen);
+    uint64_t steps;
+    adl_status status = adl_source_u64(source, &steps);
+    book->steps = (int64_t)steps;
+    if (status == ADL_OK)
+        status = adl_source_read(source, book->seen, (size_t)book->cells * sizeof *book->seen);
+    return status;
 }
 
 static const adl_checkpoint_functions ledger_functions = {sizeof ledger_functions, save_ledger,
@@ -116,18 +125,50 @@ static void hurt_self(const fate *end, int rank, int step)
         raise(end->number);
 }
 
+/* A parameter that goes up by one with each optimizer step, if all replicas take part. */
+typedef struct model {
+    float value, grad;
+    adl_param param;
+    adl_optim *optim;
+    adl_dp *dp;
+} model;
+
+static adl_status make_model(adl_context *ctx, model *one)
+{
+    adl_optim_options sgd = ADL_SGD_INIT(1);
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    *one = (model){.param = {"steps", &one->value, &one->grad, 1}};
+    adl_status status = adl_optim_new(&one->param, 1, &sgd, &one->optim);
+    if (status != ADL_OK)
+        return status;
+    options.optim = adl_optim_get_ops(one->optim);
+    options.rule = &(adl_scaling_rule){.kind = ADL_SCALING_LINEAR};
+    return adl_dp_new(ctx, &options, &one->dp);
+}
+
+/* One step; the rule multiplies the rate by the scale, so the gradient is divided by it. */
+static void train_step(adl_context *ctx, model *one, const plan *job, ledger *book)
+{
+    int batch = adl_loop_batch_size(adl_current_loop(ctx));
+    one->grad = -(float)job->batch_size[0] / (float)batch;
+    if (adl_dp_step(one->dp) == ADL_OK)
+        book->steps++;
+}
+
 /* The training program. Exit codes beyond 0, 1 and 143 are complaints. */
 static int train(const plan *job, const fate *end, adl_context *ctx)
 {
     ledger book = {.ctx = ctx, .cells = all_cells(job)};
     adl_loader *loader[LOADERS];
     adl_accumulator *stats;
+    model one = {0};
     int step = 0;
     book.seen = adli_calloc((size_t)book.cells, sizeof *book.seen);
     book.pending = adli_calloc((size_t)book.cells, sizeof *book.pending);
     if (adl_state(ctx, "ledger", &ledger_functions, &book, NULL) != ADL_OK ||
-        adl_accumulator_new(ctx, "stats", &stats) != ADL_OK)
-        return 71;
+        adl_accumulator_new(ctx, "stats", &stats) != ADL_OK ||
+        (job->trains && make_model(ctx, &one) != ADL_OK))
+        return adl_group_check(adl_context_group(ctx)) == ADL_OK ? 71 : 1;
     for (int i = 0; i < LOADERS; i++) {
         adl_loader_options options = ADL_LOADER_OPTIONS_INIT;
         options.examples = (size_t)job->examples[i];
@@ -149,14 +190,19 @@ static int train(const plan *job, const fate *end, adl_context *ctx)
                     book.pending[cell(job, i, epoch, (int)batch->index[k])]++;
                 book.pending[cell(job, i, epoch, job->examples[i])] += batch->extra;
                 adl_accumulator_add(stats, "examples", own);
+                if (job->trains && i == 0)
+                    train_step(ctx, &one, job, &book);
             }
             ADL_SYNCHRONIZED (stats) { /* replayed after a restart: the same number again */
                 wrong |= adl_accumulator_get(stats, "examples") != job->examples[i];
                 adl_accumulator_clear(stats);
             }
         }
+    if (job->trains && !adl_stopped(ctx))
+        wrong |= fabs(one.value - (double)book.steps) > 1e-3 * (double)book.steps;
     handles_signals[adl_rank(ctx)] = 0; /* adl_finish puts the old handlers back */
     int code = adl_finish(ctx);
+    adl_optim_free(one.optim);
     free(book.seen);
     free(book.pending);
     return wrong ? 73 : code;
@@ -282,6 +328,7 @@ static plan choose_plan(adli_rng *rng)
         job.batch_size[i] = adli_rng_range(rng, 1, 12);
     }
     job.step_us = adli_rng_range(rng, 0, 300);
+    job.trains = adli_rng_below(rng, 2);
     job.drop_restarts = adli_rng_below(rng, 4) == 0;
     job.save_interval_s = adli_rng_below(rng, 3) ? 0.001 * adli_rng_range(rng, 1, 10) : 0;
     strcpy(job.directory, adlt_tempdir());
