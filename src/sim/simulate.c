@@ -141,7 +141,8 @@ static adl_status report(sim *s, int number)
                           .progress = job->progress,
                           .total_work = app->needed[app->epochs],
                           .epoch_work = app->needed[app->epochs] / app->epochs,
-                          .restart_cost_s = s->options->rescale_delay_s};
+                          /* a cost of exactly 0 would mean "not measured" */
+                          .restart_cost_s = fmax(s->options->rescale_delay_s, 1e-3)};
     if (job->has_perf)
         report.model = adli_sim_job_model(job);
     if (!adl_policy_adapts(s->policy)) {
