@@ -1,0 +1,109 @@
+/* The scheduler daemon without its network face: jobs, nodes, rounds, the store and the backend, behind
+ * functions that take and give JSON. The HTTP API (api.c) is a thin layer over this header, and so are
+ * the tests.
+ *
+ * One thread, the controller, owns the backend, the rounds and the life-cycles; it starts with
+ * adli_core_start. Everything here may be called from any thread; calls take one lock for as long as
+ * they copy a few values (a call that changes something: for one commit of the store).
+ *
+ * What is promised: a change that was answered with ADL_OK is on disk. Statuses: EINVAL the request is
+ * wrong (400), ENOENT no such thing (404), ESTATE it exists already or does not fit (409), EIO the store
+ * failed (500; nothing was changed), ETIMEOUT a long poll ended without an answer (408). */
+#ifndef ADLI_CORE_H
+#define ADLI_CORE_H
+
+#include "backend/backend.h"
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct adli_core adli_core;
+
+typedef struct adli_core_options {
+    const char *state_dir;   /* jobs.sqlite and what belongs to it */
+    adli_backend *backend;   /* borrowed */
+    const struct adli_config *config; /* jobspec/config.h: policy, interval, constants; copied */
+    const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
+                                   adli_core_set_supervisor when NULL */
+    void (*log)(void *user, const char *line); /* may be NULL */
+    void *log_user;
+} adli_core_options;
+
+/* Opens the store and takes over what it and the backend hold. EIO, ECORRUPT: the store cannot be used;
+ * the text names the file. */
+ADL_MUST adl_status adli_core_new(const adli_core_options *options, adli_core **out);
+void adli_core_set_supervisor(adli_core *core, const char *url);
+/* The controller thread. */
+ADL_MUST adl_status adli_core_start(adli_core *core);
+/* Stops the controller and leaves the replicas running; wakes all that wait. */
+void adli_core_stop(adli_core *core);
+void adli_core_free(adli_core *core);
+
+/* ---- jobs (JSON shapes: docs/api.md) ---- */
+
+/* body: a job file, JSON or YAML (yaml true). source: directory on this machine whose copy the job gets
+ * as its image, or NULL. Appends the Job created. EINVAL names line and field; ESTATE: the name is
+ * taken. dry_run: only checks. */
+ADL_MUST adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bool yaml,
+                                     bool dry_run, adli_buf *out);
+ADL_MUST adl_status adli_core_jobs(adli_core *core, const char *namespace_or_null,
+                                   const char *phase_or_null, adli_buf *out);
+ADL_MUST adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli_buf *out);
+/* Asks for its end; it disappears when its replicas are gone. Appends the Job as it is now. */
+ADL_MUST adl_status adli_core_delete(adli_core *core, const char *ns, const char *name,
+                                     adli_buf *out);
+ADL_MUST adl_status adli_core_history(adli_core *core, const char *ns, const char *name,
+                                      adli_buf *out);
+/* The newest limit decisions about the job, or about all jobs when name is NULL. */
+ADL_MUST adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name,
+                                        int limit, adli_buf *out);
+
+/* ---- files and logs ---- */
+
+/* Where a job's directory is on this machine ("share", "checkpoint", "source", "logs"). */
+ADL_MUST adl_status adli_core_job_path(adli_core *core, const char *ns, const char *name,
+                                       const char *which, char *out, size_t size);
+/* What a follower of logs needs to know. */
+typedef struct adli_log_state {
+    int group;    /* the newest */
+    int replicas; /* of that group */
+    bool over;    /* Succeeded, Failed or deleted: nothing more will be written */
+} adli_log_state;
+ADL_MUST adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name,
+                                        adli_log_state *out);
+ADL_MUST adl_status adli_core_log_path(adli_core *core, const char *ns, const char *name, int group,
+                                       int rank, char *out, size_t size);
+
+/* ---- replicas ---- */
+
+/* Does the token belong to this job? Constant time. */
+bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, const char *token);
+/* body: hints as in spec 2. Unknown fields are dropped, bad types refused (EINVAL). */
+ADL_MUST adl_status adli_core_hints(adli_core *core, const char *ns, const char *name,
+                                    const char *body, size_t length);
+/* Appends the JSON list of addresses in rank order when all replicas of that group (numbered as the
+ * replicas see it: ADAPTDL_NUM_RESTARTS) are ready; ETIMEOUT: not yet. Does not wait. */
+ADL_MUST adl_status adli_core_discover(adli_core *core, const char *ns, const char *name,
+                                       int restarts, adli_buf *out);
+
+/* ---- nodes, cluster ---- */
+
+ADL_MUST adl_status adli_core_nodes(adli_core *core, adli_buf *out);
+/* Draining: its replicas go elsewhere (checkpoint first), nothing is started there. */
+ADL_MUST adl_status adli_core_drain(adli_core *core, const char *node, bool drain, adli_buf *out);
+ADL_MUST adl_status adli_core_cluster(adli_core *core, adli_buf *out);
+ADL_MUST adl_status adli_core_metrics(adli_core *core, adli_buf *out);
+
+/* ---- events ---- */
+
+/* Appends, as one JSON object a line, the events after *seq (0: from the oldest kept), at most limit,
+ * and sets *seq to the last. ns, name: only that job's; may be NULL. Does not wait. */
+ADL_MUST adl_status adli_core_events(adli_core *core, const char *ns, const char *name, int limit,
+                                     int64_t *seq, adli_buf *out);
+/* Calls wake(user) from the controller, without its lock, whenever there is a new event or a replica's
+ * state changed (long polls and streams then look again). One listener; NULL takes it away. */
+void adli_core_listen(adli_core *core, void (*wake)(void *user), void *user);
+
+#endif
