@@ -122,11 +122,13 @@ static adl_status form_group(adl_context *ctx)
     adl_status status = ADL_OK;
     if (ctx->env.supervisor_url && ctx->env.replicas > 1) {
         status = adli_discover(ctx, &discovered);
-        options.master_addr = discovered;
+        if (status == ADL_OK) {
+            adli_env_take_master(&ctx->env, ctx->env_copy, discovered);
+            options.master_addr = ctx->env.master_addr;
+        }
     }
     if (status == ADL_OK)
         status = adl_group_new(&options, &ctx->group);
-    free(discovered);
     return status;
 }
 
