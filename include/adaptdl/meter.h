@@ -92,6 +92,8 @@ ADL_API int64_t adl_meter_steps(const adl_meter *meter);
 ADL_API const adl_noise *adl_meter_noise(const adl_meter *meter);
 /* Progress as it is to be. */
 ADL_API void adl_meter_set_progress(adl_meter *meter, double progress);
+/* R m / B0 as somebody else knows it better; 0: by the loop, as at the start. */
+ADL_API void adl_meter_set_accum_scale(adl_meter *meter, double accum_scale);
 /* What the last step had, 1 before; steps whose norms were not finite. */
 ADL_API double adl_meter_accum_scale(const adl_meter *meter);
 ADL_API int adl_meter_accum_count(const adl_meter *meter);

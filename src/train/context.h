@@ -68,7 +68,7 @@ ADL_MUST adl_status adli_env_check(const adl_env *env);
 
 /* Hands an object to the context. On failure the object is freed. */
 ADL_MUST adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void *));
-/* Frees the object that was handed over last, for constructors that fail after that. */
+/* Frees an object that was handed over, before the context would. */
 void adli_context_drop(adl_context *ctx, void *object);
 
 /* adl_state with any name. */

@@ -79,7 +79,7 @@ adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int
     if (status != ADL_OK)
         return status;
     if (batch_size < 1)
-        status = adli_fail(ADL_EINVAL, "%s: batch size %d: it must be at least 1", loop->name,
+        status = adli_fail(ADL_EINVAL, "%s: batches of %d: it must be at least 1", loop->name,
                            batch_size);
     char state[ADL_CHECKPOINT_NAME_MAX + 32];
     snprintf(state, sizeof state, "adaptdl.loop.%s", name ? name : loop->name);
@@ -115,8 +115,8 @@ adl_status adl_loop_autoscale(adl_loop *loop, int max_batch_size, int min_local,
     if (loop->entered)
         return adli_fail(ADL_ESTATE, "%s: autoscaling must be asked for before the loop",
                          loop->name);
-    adl_status status = adl_loop_check_bounds(loop->name, loop->batch_size, max_batch_size,
-                                              min_local, max_local);
+    adl_status status =
+        adl_loop_check_bounds(loop->name, loop->batch_size, max_batch_size, min_local, max_local);
     if (status != ADL_OK)
         return status;
     loop->autoscale = true;
@@ -255,7 +255,7 @@ bool adl_loop_more(adl_loop *loop)
     if (!loop->dp_stepped) {
         adl_fail(ctx, adli_fail(ADL_ESTATE,
                                 "%s: autoscaling ends an epoch by progress, but a pass "
-                                "over the data made none: adl_dp_step was not called",
+                                "over the data made none: no training step was taken",
                                 loop->name));
         return false;
     }
@@ -292,6 +292,15 @@ void adl_loop_add_sync(adl_loop *loop, double seconds)
 void adl_loop_no_profile(adl_loop *loop)
 {
     loop->unprofiled = true;
+}
+
+adl_status adl_loop_set_local_bsz(adl_loop *loop, int local_bsz)
+{
+    if (local_bsz < 1)
+        return adli_fail(ADL_EINVAL, "%s: a batch of %d", loop->name, local_bsz);
+    loop->local_bsz = loop->size = local_bsz;
+    loop->accum_steps = 0;
+    return ADL_OK;
 }
 
 void adl_loop_set_index(adl_loop *loop, uint64_t index)

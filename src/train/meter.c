@@ -40,7 +40,7 @@ struct adl_meter {
     late summed;
     double *values; /* [2][groups] */
 
-    double scale, accum_scale;
+    double scale, accum_scale, given_scale; /* given: by adl_meter_set_accum_scale, or 0 */
     int accum_count;
     int64_t skipped;
 };
@@ -67,11 +67,11 @@ static adl_status update(adl_meter *meter, const late *step, const double *value
 {
     bool skipped = false;
     const double *local = values, *total = values + meter->groups;
-    adl_status status =
-        step->count > 1 ? adl_noise_update(meter->noise, local, total, step->count, step->scale,
-                                           step->loss_scale, &skipped)
-                        : adl_noise_update_pair(meter->noise, local, total, step->accum_scale,
-                                                step->loss_scale, &skipped);
+    adl_status status = step->count > 1
+                            ? adl_noise_update(meter->noise, local, total, step->count, step->scale,
+                                               step->loss_scale, &skipped)
+                            : adl_noise_update_pair(meter->noise, local, total, step->accum_scale,
+                                                    step->loss_scale, &skipped);
     if (skipped && meter->skipped++ == 0 && meter->ctx->env.rank == 0)
         adli_log(meter->ctx, ADL_LOG_WARNING,
                  "%s: a gradient is not finite; its statistics are left out (said once)",
@@ -183,8 +183,8 @@ adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_
     adl_meter *meter = adli_calloc(1, sizeof *meter);
     if (!meter)
         return adli_fail_memory("meter");
-    *meter = (adl_meter){
-        .ctx = ctx, .groups = groups, .scale = 1, .accum_scale = 1, .accum_count = 1};
+    *meter =
+        (adl_meter){.ctx = ctx, .groups = groups, .scale = 1, .accum_scale = 1, .accum_count = 1};
     snprintf(meter->name, sizeof meter->name, "%s", name);
     adl_status status = adli_context_own(ctx, meter, free_meter);
     if (status != ADL_OK)
@@ -222,11 +222,11 @@ adl_status adl_meter_begin(adl_meter *meter, adl_meter_pass *pass)
     meter->loop_serial = ctx->loop_serial;
     meter->batch_serial = ctx->batch_serial;
     meter->optim_step = loop->optim_step;
-    *pass = (adl_meter_pass){
-        .optim_step = loop->optim_step,
-        .micro = meter->micro,
-        .single = loop->optim_step && meter->micro == 0 && ctx->env.replicas == 1,
-        .new_batch = new_batch};
+    *pass =
+        (adl_meter_pass){.optim_step = loop->optim_step,
+                         .micro = meter->micro,
+                         .single = loop->optim_step && meter->micro == 0 && ctx->env.replicas == 1,
+                         .new_batch = new_batch};
     return ADL_OK;
 }
 
@@ -240,6 +240,8 @@ adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
     if (status != ADL_OK)
         return adl_fail(ctx, status);
     meter->accum_scale = (double)ctx->env.replicas * loop->local_bsz / loop->batch_size;
+    if (meter->given_scale > 0)
+        meter->accum_scale = meter->given_scale;
     meter->accum_count = meter->pending ? meter->micro + 1 : 1;
     meter->scale = meter->accum_scale * meter->accum_count;
     double nominal = meter->accum_scale * (loop->accum_steps + 1);
@@ -256,8 +258,8 @@ adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
                                                .scale = meter->scale,
                                                .accum_scale = meter->accum_scale};
     meter->pending = false;
-    *shape = (adl_meter_shape){meter->scale, meter->accum_scale, meter->accum_count, measured,
-                               restart};
+    *shape =
+        (adl_meter_shape){meter->scale, meter->accum_scale, meter->accum_count, measured, restart};
     return ADL_OK;
 }
 
@@ -346,6 +348,13 @@ void adl_meter_set_progress(adl_meter *meter, double progress)
 {
     adl_noise_set_progress(meter->noise, progress);
     publish(meter);
+}
+
+void adl_meter_set_accum_scale(adl_meter *meter, double accum_scale)
+{
+    meter->given_scale = accum_scale > 0 && isfinite(accum_scale) ? accum_scale : 0;
+    if (meter->given_scale > 0)
+        meter->accum_scale = accum_scale;
 }
 
 double adl_meter_accum_scale(const adl_meter *meter)
