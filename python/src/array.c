@@ -305,7 +305,7 @@ static PyObject *to_numpy(PyObject *numpy, const adlpy_array *shape, const doubl
                    : PyObject_CallMethod(numpy, "zeros", "is", 0, whole ? "i8" : "f8");
     }
     if (flat)
-        result = PyObject_CallMethod(flat, "reshape", "O", sizes);
+        result = PyObject_CallMethod(flat, "reshape", "(O)", sizes);
     Py_XDECREF(flat);
     Py_XDECREF(sizes);
     Py_XDECREF(bytes);

@@ -296,6 +296,15 @@ static PyObject *get_int(const adlpy_token *token)
     return value;
 }
 
+/* After a failed insertion: a list as a key is the peer's fault, not a type error of this program. */
+static void unhashable(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_TypeError))
+        return;
+    PyErr_Clear();
+    PyErr_SetString(PyExc_ValueError, "a peer sent a dict or set with an unhashable key");
+}
+
 /* Lists grow item by item: the count is a peer's claim. */
 static PyObject *get_items(adli_reader *reader, const adlpy_token *token, int depth)
 {
@@ -312,6 +321,8 @@ static PyObject *get_items(adli_reader *reader, const adlpy_token *token, int de
              : token->tag == 'S' ? PySet_New(list)
                                  : PyFrozenSet_New(list);
     Py_DECREF(list);
+    if (!result)
+        unhashable();
     return result;
 }
 
@@ -321,8 +332,12 @@ static PyObject *get_dict(adli_reader *reader, const adlpy_token *token, int dep
     for (uint64_t i = 0; dict && i < token->count; i++) {
         PyObject *key = get_value(reader, depth + 1);
         PyObject *value = key ? get_value(reader, depth + 1) : NULL;
-        if (!value || PyDict_SetItem(dict, key, value) != 0)
+        if (!value) {
             Py_CLEAR(dict);
+        } else if (PyDict_SetItem(dict, key, value) != 0) {
+            unhashable();
+            Py_CLEAR(dict);
+        }
         Py_XDECREF(value);
         Py_XDECREF(key);
     }
@@ -352,7 +367,7 @@ static PyObject *get_array(const adlpy_token *token)
     else if (numpy && dtype && data && shape)
         flat = PyObject_CallMethod(numpy, "zeros", "iO", 0, dtype); /* frombuffer wants bytes */
     if (flat)
-        array = PyObject_CallMethod(flat, "reshape", "O", shape);
+        array = PyObject_CallMethod(flat, "reshape", "(O)", shape);
     Py_XDECREF(flat);
     Py_XDECREF(shape);
     Py_XDECREF(data);
@@ -425,11 +440,6 @@ PyObject *adlpy_value_decode(const void *data, size_t length)
     if (value && (status = adlpy_wire_end(&reader)) != ADL_OK) {
         Py_CLEAR(value);
         adlpy_raise(status);
-    }
-    /* A list as a key, a text that is no UTF-8: whatever it was, it was the peer's bytes. */
-    if (!value && PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Clear();
-        PyErr_SetString(PyExc_ValueError, "a peer sent a dict or set with an unhashable key");
     }
     return value;
 }
