@@ -308,6 +308,7 @@ static PyObject *context_exit(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
     adl_context *ctx = adlpy_context_peek();
+    adlpy_groups_exit();
     if (!ctx)
         return adlpy_ref(Py_None);
     PyObject *died = PySys_GetObject("last_type");

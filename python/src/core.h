@@ -52,6 +52,8 @@ PyObject *adlpy_none(adl_status status);
 /* In a callback from the library, lock held, a Python exception set: takes the exception away, keeps it
  * for adlpy_raise, and returns a status with its text as adl_error(). */
 adl_status adlpy_callback_failed(const char *what);
+/* The same, keeping the exception in *exception (a reference or NULL, replaced). */
+adl_status adlpy_callback_status(const char *what, PyObject **exception);
 /* Forgets an exception that was kept. Call before a library call whose callbacks may fail. */
 void adlpy_callback_forget(void);
 
@@ -123,6 +125,8 @@ int adlpy_value_setup(PyObject *module);
 /* In torch_*.c; may be absent. */
 int adlpy_torch_setup(PyObject *module) __attribute__((weak));
 
+/* The interpreter ends: frees the groups of adaptdl.reducer that are still open. */
+void adlpy_groups_exit(void);
 /* The states of checkpoint.State join a context that was made. Lock held. */
 adl_status adlpy_states_attach(adl_context *ctx);
 /* The context is about to go. */

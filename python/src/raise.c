@@ -4,13 +4,11 @@
 #include "base/status.h"
 
 /* The exception of the last callback that failed; the library only carries its text. */
-static PyObject *kept_type, *kept_value, *kept_trace;
+static PyObject *kept;
 
 void adlpy_callback_forget(void)
 {
-    Py_CLEAR(kept_type);
-    Py_CLEAR(kept_value);
-    Py_CLEAR(kept_trace);
+    Py_CLEAR(kept);
 }
 
 /* "ValueError: text", as far as that can be had. */
@@ -32,19 +30,30 @@ static void describe(PyObject *type, PyObject *value, char *out, size_t capacity
     Py_XDECREF(name);
 }
 
+adl_status adlpy_callback_status(const char *what, PyObject **exception)
+{
+    PyObject *type, *value, *trace;
+    char text[512];
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace && value)
+        PyException_SetTraceback(value, trace);
+    describe(type, value, text, sizeof text);
+    adl_status status = PyErr_GivenExceptionMatches(type, PyExc_MemoryError)  ? ADL_ENOMEM
+                        : PyErr_GivenExceptionMatches(type, PyExc_ValueError) ? ADL_EINVAL
+                        : PyErr_GivenExceptionMatches(type, PyExc_TypeError)  ? ADL_EINVAL
+                        : PyErr_GivenExceptionMatches(type, PyExc_OSError)    ? ADL_EIO
+                                                                              : ADL_ESTATE;
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    Py_XDECREF(*exception);
+    *exception = value;
+    return adli_fail(status, "%s: %s", what, text);
+}
+
 adl_status adlpy_callback_failed(const char *what)
 {
-    char text[512];
-    adlpy_callback_forget();
-    PyErr_Fetch(&kept_type, &kept_value, &kept_trace);
-    PyErr_NormalizeException(&kept_type, &kept_value, &kept_trace);
-    describe(kept_type, kept_value, text, sizeof text);
-    adl_status status = PyErr_GivenExceptionMatches(kept_type, PyExc_MemoryError)  ? ADL_ENOMEM
-                        : PyErr_GivenExceptionMatches(kept_type, PyExc_ValueError) ? ADL_EINVAL
-                        : PyErr_GivenExceptionMatches(kept_type, PyExc_TypeError)  ? ADL_EINVAL
-                        : PyErr_GivenExceptionMatches(kept_type, PyExc_OSError)    ? ADL_EIO
-                                                                                   : ADL_ESTATE;
-    return adli_fail(status, "%s: %s", what, text);
+    return adlpy_callback_status(what, &kept);
 }
 
 static PyObject *exception_for(adl_status status)
@@ -70,9 +79,9 @@ static PyObject *exception_for(adl_status status)
 
 PyObject *adlpy_raise(adl_status status)
 {
-    if (kept_type) {
-        PyErr_Restore(kept_type, kept_value, kept_trace);
-        kept_type = kept_value = kept_trace = NULL;
+    if (kept) {
+        PyErr_SetObject((PyObject *)Py_TYPE(kept), kept);
+        Py_CLEAR(kept);
         return NULL;
     }
     if (status == ADL_EINTR) {
