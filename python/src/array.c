@@ -137,7 +137,8 @@ static int from_view(adlpy_array *array, PyObject *view, char format, const char
 static bool is_sequence(PyObject *object)
 {
     return PySequence_Check(object) && !PyUnicode_Check(object) && !PyBytes_Check(object) &&
-           !PyByteArray_Check(object) && !PyDict_Check(object) && !PyObject_HasAttrString(object, "__float__");
+           !PyByteArray_Check(object) && !PyDict_Check(object) &&
+           !PyObject_HasAttrString(object, "__float__");
 }
 
 /* Finds the shape along the first elements. */
@@ -206,7 +207,7 @@ int adlpy_array_init(adlpy_array *array, PyObject *from, const char *name)
         result = from_view(array, view, view_format(view), name);
     } else {
         PyErr_Clear(); /* no buffer */
-        result = is_sequence(from)                        ? from_sequence(array, from, name)
+        result = is_sequence(from)                      ? from_sequence(array, from, name)
                  : set_shape(array, NULL, 0, name) == 0 ? one_number(from, array->data, name)
                                                         : -1;
     }
