@@ -84,9 +84,9 @@ ADL_API void adl_loop_add_sync(adl_loop *loop, double seconds);
 /* The present batch is not to be profiled. */
 ADL_API void adl_loop_no_profile(adl_loop *loop);
 
-/* Another local batch size, without accumulation, until the next pass: for programs that choose it
- * themselves. EINVAL: below 1. */
-ADL_API ADL_MUST adl_status adl_loop_set_local_bsz(adl_loop *loop, int local_bsz);
+/* Other sizes until the next pass, for programs that choose them themselves. EINVAL: local_bsz below 1,
+ * accum_steps below 0. */
+ADL_API ADL_MUST adl_status adl_loop_set_sizes(adl_loop *loop, int local_bsz, int accum_steps);
 
 /* For loops that move their index themselves: the index as it is to be saved. */
 ADL_API void adl_loop_set_index(adl_loop *loop, uint64_t index);

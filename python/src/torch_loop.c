@@ -272,13 +272,13 @@ static PyObject *loop_add_sync(PyObject *object, PyObject *value)
     return adlpy_ref(Py_None);
 }
 
-static PyObject *loop_set_local_bsz(PyObject *object, PyObject *value)
+static PyObject *loop_set_sizes(PyObject *object, PyObject *args)
 {
-    long size = PyLong_AsLong(value);
-    if (PyErr_Occurred() || !adlpy_handle_alive(object, "a data loader"))
+    int local_bsz, accum_steps;
+    if (!PyArg_ParseTuple(args, "ii", &local_bsz, &accum_steps) ||
+        !adlpy_handle_alive(object, "a data loader"))
         return NULL;
-    int local_bsz = size > 0 && size < INT_MAX / 2 ? (int)size : 0;
-    adl_status status = adl_loop_set_local_bsz(((loop_object *)object)->loop, local_bsz);
+    adl_status status = adl_loop_set_sizes(((loop_object *)object)->loop, local_bsz, accum_steps);
     if (status == ADL_OK)
         ((loop_object *)object)->size = local_bsz;
     return adlpy_none(status);
@@ -355,7 +355,8 @@ static PyMethodDef loop_methods[] = {
     {"end", loop_end, METH_NOARGS, "end()\n--\n\nLeaves the loop."},
     {"train", loop_train, METH_NOARGS, "train()\n--\n\nMakes this the training loop."},
     {"add_sync", loop_add_sync, METH_O, "add_sync(seconds, /)\n--\n\nTime waited for gradients."},
-    {"set_local_bsz", loop_set_local_bsz, METH_O, "set_local_bsz(size, /)\n--\n\nFor this pass."},
+    {"set_sizes", loop_set_sizes, METH_VARARGS,
+     "set_sizes(local_bsz, accum_steps, /)\n--\n\nUntil the next pass."},
     {"no_profile", loop_no_profile, METH_NOARGS, "no_profile()\n--\n\nNot the present batch."},
     {NULL, NULL, 0, NULL},
 };
@@ -393,9 +394,32 @@ static PyObject *check_bounds(PyObject *self, PyObject *args)
         adl_loop_check_bounds(name, batch_size, max_batch_size, min_local, max_local));
 }
 
+static PyObject *save_soon(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context();
+    if (!ctx)
+        return NULL;
+    adl_save(ctx);
+    return adlpy_ref(Py_None);
+}
+
+static PyObject *stop_soon(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context();
+    if (!ctx)
+        return NULL;
+    adl_stop(ctx);
+    return adlpy_ref(Py_None);
+}
+
 static PyMethodDef functions[] = {
     {"current_epoch", current_epoch, METH_NOARGS, "current_epoch()\n--\n\nNone outside."},
     {"finished_epochs", finished_epochs, METH_NOARGS, "finished_epochs()\n--\n\nSo far."},
+    {"save_soon", save_soon, METH_NOARGS,
+     "save_soon()\n--\n\nA checkpoint at the next step, in the background."},
+    {"stop_soon", stop_soon, METH_NOARGS, "stop_soon()\n--\n\nAs if SIGTERM had arrived."},
     {"check_bounds", check_bounds, METH_VARARGS,
      "check_bounds(name, batch_size, max_batch_size, min_local, max_local, /)\n--\n\nValueError."},
     {NULL, NULL, 0, NULL},

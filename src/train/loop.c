@@ -294,12 +294,13 @@ void adl_loop_no_profile(adl_loop *loop)
     loop->unprofiled = true;
 }
 
-adl_status adl_loop_set_local_bsz(adl_loop *loop, int local_bsz)
+adl_status adl_loop_set_sizes(adl_loop *loop, int local_bsz, int accum_steps)
 {
-    if (local_bsz < 1)
-        return adli_fail(ADL_EINVAL, "%s: a batch of %d", loop->name, local_bsz);
+    if (local_bsz < 1 || accum_steps < 0)
+        return adli_fail(ADL_EINVAL, "%s: batches of %d, %d of them accumulated", loop->name,
+                         local_bsz, accum_steps);
     loop->local_bsz = loop->size = local_bsz;
-    loop->accum_steps = 0;
+    loop->accum_steps = accum_steps;
     return ADL_OK;
 }
 

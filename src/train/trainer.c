@@ -123,5 +123,5 @@ adl_status adl_trainer_update_scale(adl_trainer *trainer, double scale, int repl
                          adl_replicas(trainer->ctx));
     if (!(local >= 0.5 && local < INT_MAX / 2))
         return adli_fail(ADL_EINVAL, "trainer: scale %g makes batches of %g", scale, local);
-    return adl_loop_set_local_bsz(trainer->loop, (int)lround(local));
+    return adl_loop_set_sizes(trainer->loop, (int)lround(local), 0);
 }

@@ -25,6 +25,7 @@ import torch
 import torch.distributed
 
 from adaptdl import _core, collective, env
+from adaptdl.torch import parallel, scaling_rules
 from adaptdl.torch.accumulator import Accumulator
 from adaptdl.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader
 from adaptdl.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until

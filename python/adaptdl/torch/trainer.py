@@ -150,7 +150,7 @@ class AdaptDLTorchTrainer:
     def _update_scale(self, scale, replicas):
         if replicas != env.num_replicas():
             raise ValueError(f"update_scale: {replicas} replicas, there are {env.num_replicas()}")
-        self._helper._bound().set_local_bsz(round(scale * self._helper.batch_size / replicas))
+        self._helper._bound().set_sizes(round(scale * self._helper.batch_size / replicas), 0)
 
     def step(self, epoch, *args, **kwargs):
         """The epoch is over.
