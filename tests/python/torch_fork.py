@@ -1,7 +1,7 @@
 """Replicas of PyTorch jobs for tests, cheaply: torch is imported once, and replicas are forks of the test,
 made before anything is initialized in it. A replica runs a function and hands its result back."""
 
-import contextlib
+import faulthandler
 import os
 import pickle
 import signal
@@ -15,6 +15,8 @@ import torch
 
 import adaptdl.torch
 from adaptdl import _core
+
+TIMEOUT_S = int(os.environ.get("ADL_FORK_TIMEOUT_S", 120))
 
 torch.set_num_threads(1)
 
@@ -42,7 +44,7 @@ def _run(function, args, path):
     return code
 
 
-def fork(function, *args, path=None, timeout=120, **variables):
+def fork(function, *args, path=None, timeout=TIMEOUT_S, **variables):
     """Starts a replica; its process id."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -51,7 +53,8 @@ def fork(function, *args, path=None, timeout=120, **variables):
         return child
     code = 1
     try:
-        signal.alarm(timeout)
+        signal.alarm(timeout)  # a hang becomes a failure, and says where
+        faulthandler.dump_traceback_later(timeout - 1)
         for name in [name for name in os.environ if name.startswith("ADAPTDL_")]:
             del os.environ[name]
         for name, value in variables.items():
@@ -86,10 +89,3 @@ def replicas(count, function, *args, status=0, **variables):
                 with open(path, "rb") as file:
                     results.append(pickle.load(file))
         return results
-
-
-@contextlib.contextmanager
-def one_replica(backend="gloo"):
-    """A job of one replica in this process; for use inside a fork."""
-    adaptdl.torch.init_process_group(backend)
-    yield

@@ -85,12 +85,11 @@ class AdaptiveDataParallel(DistributedDataParallel):
         super().__init__(model, **kwargs)
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
         self._name = name
-        self._optimizer = optimizer
-        self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer, mp_scaler)
         parts = {"model": model, "optimizer": optimizer, "lr_scheduler": lr_scheduler,
                  "mp_scaler": mp_scaler}
         self._state = _State(name, {key: part for key, part in parts.items() if part is not None})
         checkpoint.load_state(self._state)
+        self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer, mp_scaler)
         self.scaling_rule = scaling_rule or (AdamScale() if adam else AdaScale())
         self.scaling_rule.initialize(self, optimizer, patch_optimizer=True)
         super().register_comm_hook(None, self.gns.hook)
