@@ -76,8 +76,8 @@ void adli_ignore_fini(adli_ignore *ignore)
 
 static bool match_part(const char *pattern, size_t pattern_length, const char *part, size_t length)
 {
-    char glob[PATTERN_MAX + 1], name[ADLI_NAME_PART_MAX + 1];
-    if (length > ADLI_NAME_PART_MAX)
+    char glob[PATTERN_MAX + 1], name[ADLI_PATH_PART_MAX + 1];
+    if (length > ADLI_PATH_PART_MAX)
         return false;
     memcpy(glob, pattern, pattern_length);
     memcpy(name, part, length);

@@ -7,11 +7,11 @@ static adl_status refuse(const char *name, const char *why)
     return adli_fail(ADL_EINVAL, "archive entry \"%.200s\": %s", name, why);
 }
 
-adl_status adli_name_check(const char *name)
+adl_status adli_image_name_check(const char *name)
 {
     if (name[0] == '/')
         return refuse(name, "an absolute name is not allowed");
-    if (strlen(name) > ADLI_NAME_MAX)
+    if (strlen(name) > ADLI_PATH_MAX)
         return refuse(name, "the name is too long");
     int depth = 0;
     for (const char *part = name;; depth++) {
@@ -20,9 +20,9 @@ adl_status adli_name_check(const char *name)
             return refuse(name, "an empty or \".\" component is not allowed");
         if (length == 2 && part[0] == '.' && part[1] == '.')
             return refuse(name, "\"..\" is not allowed");
-        if (length > ADLI_NAME_PART_MAX)
+        if (length > ADLI_PATH_PART_MAX)
             return refuse(name, "a component of the name is longer than 255 bytes");
-        if (depth == ADLI_NAME_DEPTH_MAX)
+        if (depth == ADLI_PATH_DEPTH_MAX)
             return refuse(name, "more than 64 directories deep");
         part += length;
         if (*part == '\0' || part[1] == '\0')

@@ -4,10 +4,10 @@
 
 #include "base/status.h"
 
-enum { ADLI_NAME_MAX = 4000, ADLI_NAME_PART_MAX = 255, ADLI_NAME_DEPTH_MAX = 64 };
+enum { ADLI_PATH_MAX = 4000, ADLI_PATH_PART_MAX = 255, ADLI_PATH_DEPTH_MAX = 64 };
 
 /* A relative path of ordinary components, none of them "", "." or ".."; one "/" may end it. EINVAL
  * names the path. */
-ADL_MUST adl_status adli_name_check(const char *name);
+ADL_MUST adl_status adli_image_name_check(const char *name);
 
 #endif

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { FILES_MAX = 1000000, DEPTH_MAX = ADLI_NAME_DEPTH_MAX - 4 };
+enum { FILES_MAX = 1000000, DEPTH_MAX = ADLI_PATH_DEPTH_MAX - 4 };
 
 adl_status adli_tree_open(adli_tree *tree, const char *directory)
 {
@@ -129,9 +129,9 @@ static adl_status glob_found(const adli_tree *tree, const char *prefix, const ch
 static adl_status glob_below(const adli_tree *tree, const char *prefix, const char *pattern,
                              adli_words *out)
 {
-    char part[ADLI_NAME_PART_MAX + 1];
+    char part[ADLI_PATH_PART_MAX + 1];
     size_t length = strcspn(pattern, "/");
-    if (length > ADLI_NAME_PART_MAX)
+    if (length > ADLI_PATH_PART_MAX)
         return ADL_OK; /* no file has such a name */
     memcpy(part, pattern, length);
     part[length] = '\0';
@@ -176,7 +176,7 @@ adl_status adli_tree_glob(const adli_tree *tree, const char *pattern, adli_words
 static adl_status add(adli_tree *tree, const char *path, const char *source, int64_t size,
                       mode_t mode)
 {
-    adl_status status = adli_name_check(path);
+    adl_status status = adli_image_name_check(path);
     if (status != ADL_OK)
         return status;
     if (tree->count == FILES_MAX)
@@ -372,7 +372,7 @@ static const adli_file *find_file(const adli_tree *tree, const char *path)
 adl_status adli_tree_finish(adli_tree *tree)
 {
     size_t kept = 0;
-    char parent[ADLI_NAME_MAX + 1];
+    char parent[ADLI_PATH_MAX + 1];
     if (tree->count)
         qsort(tree->files, tree->count, sizeof *tree->files, compare);
     for (size_t i = 0; i < tree->count; i++) {

@@ -90,7 +90,7 @@ static adl_status next_entry(unpacking *u, bool *more)
     if (u->entries_left-- <= 0)
         return adli_fail(ADL_EINVAL, "the archive of the job has too many entries");
     *more = true;
-    return adli_name_check(name);
+    return adli_image_name_check(name);
 }
 
 static adl_status append_data(unpacking *u, adli_buf *out)
@@ -205,7 +205,7 @@ static adl_status write_file(unpacking *u, int parent, const char *name)
 
 static adl_status unpack_entry(unpacking *u, int root)
 {
-    char last[ADLI_NAME_PART_MAX + 1];
+    char last[ADLI_PATH_PART_MAX + 1];
     int parent;
     if (strcmp(u->name, "image") == 0 || strcmp(u->name, "image/") == 0) {
         if (archive_entry_filetype(u->entry) != AE_IFDIR)
