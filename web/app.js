@@ -21,7 +21,7 @@ const SPOKEN = new Set(['JobCreated', 'JobPhase', 'JobRescaled', 'JobDeleted', '
 
 const state = {
     cluster: null, jobs: new Map(), decisions: [], clockOffset: 0,
-    sort: { active: { column: 'Age', descending: true }, finished: { column: 'Finished', descending: false } },
+    sort: { active: { column: 'Age', descending: true }, finished: { column: 'Finished', descending: true } },
 };
 const jobView = new JobView();
 const live = new Live({ onData, onEvent, onState, askToken });
@@ -136,6 +136,16 @@ function tick() {
 }
 
 // ---- where we are: #job=ns/name, or the cluster ----
+
+// A link may bring the token (adaptdl prints one): it is kept as if it had been typed, and leaves the
+// address at once. What follows # is never sent to a server.
+function takeTokenFromAddress() {
+    const match = /^#token=([^&]+)$/.exec(location.hash);
+    if (!match)
+        return;
+    token.set(decodeURIComponent(match[1]));
+    history.replaceState(null, '', location.pathname);
+}
 
 function route({ focus = true } = {}) {
     const match = /^#job=([^/]+\/[^/]+)$/.exec(location.hash);
@@ -329,6 +339,7 @@ function listenVisibility() {
 listen();
 listenTheme();
 listenVisibility();
+takeTokenFromAddress();
 route({ focus: false });
 setInterval(tick, 1000);
 live.run();

@@ -18,7 +18,7 @@ function plots() {
     add({ title: 'Replicas', whole: true, show: number, series: one('replicas', 'replicas') });
     add({ title: 'Batch size', unit: 'examples', whole: true, show: number, series: one('batch size', 'batchSize') });
     add({
-        title: 'Throughput and goodput', unit: 'examples/s', show: number,
+        title: 'Speed', unit: 'examples/s', show: number,
         series: [{ name: 'throughput', key: 'throughput' }, { name: 'goodput', key: 'goodput' }],
     });
     add({ title: 'Statistical efficiency', show: percent, tick: percent, top: 1, series: one('efficiency', 'efficiency') });
@@ -72,7 +72,7 @@ export class JobView {
         this.id = id;
         this.job = null;
         this.busy = false;
-        this.fetchedAt = 0;
+        this.fetchedAt = -Infinity;
         this.events = [];
         this.plots.update([]);
         for (const each of ['job-facts', 'job-phase', 'job-actions', 'job-decisions', 'events'])

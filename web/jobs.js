@@ -7,7 +7,9 @@ export const isOver = (job) => job.phase === 'Succeeded' || job.phase === 'Faile
 export const idOf = (job) => `${job.namespace}/${job.name}`;
 const shownName = (job) => (job.namespace === 'default' ? job.name : idOf(job));
 
-export const swatch = (job) => h('span', { class: `swatch ${lookOf(job.uid)}`, 'aria-hidden': 'true' });
+export const swatch = (job) => h('span', {
+    class: `swatch ${lookOf(job.uid)}${isOver(job) ? ' over' : ''}`, 'aria-hidden': 'true',
+});
 
 export function phaseBadge(job) {
     const phase = job.deleted ? 'Deleting' : job.phase;
@@ -79,7 +81,7 @@ export const FINISHED = [
     },
     RESTARTS,
     {
-        name: 'Finished', number: true, value: (job) => -job.completed,
+        name: 'Finished', number: true, value: (job) => job.completed,
         cell: (job, now) => when(job.completed, now),
     },
     ACTION,

@@ -3,7 +3,9 @@ import { h } from './dom.js';
 import { plural, resource } from './format.js';
 import { lookOf } from './looks.js';
 
-const COMPACT_FROM = 9; // slots; then cells show the rank alone
+// By the number of slots: two a row, as many as fit, or so many that cells show the rank alone.
+const PAIRS_TO = 4;
+const COMPACT_FROM = 9;
 const positions = new Map(); // node -> [slot] of "job rank"
 let tabStop = null; // place of the cell that the Tab key reaches
 
@@ -19,12 +21,14 @@ function arrange(node) {
     return cells.map((key) => (key === null ? null : keys.get(key)));
 }
 
+// For those who listen.
+const hidden = (text) => h('span', { class: 'hidden' }, text);
+
 const shortName = (job) => job.replace(/^default\//, '');
 
 function cell(node, replica, slot, job, compact) {
     if (!replica) {
-        return h('li', { class: 'slot free', 'data-key': slot },
-            h('span', { class: 'hidden' }, `slot ${slot}: free`));
+        return h('li', { class: 'slot free', 'data-key': slot }, hidden(`slot ${slot}: free`));
     }
     const starting = job && job.phase !== 'Running';
     const state = starting ? `, ${job.phase.toLowerCase()}` : '';
@@ -33,9 +37,9 @@ function cell(node, replica, slot, job, compact) {
         h('a', {
             href: `#job=${replica.job}`, class: `cell ${lookOf(job?.uid)}${starting ? ' waiting' : ''}`,
             'data-tip': tip, 'data-job': replica.job, 'data-place': `${node.name} ${slot}`, tabindex: -1,
-            'aria-label': `slot ${slot}: ${replica.job}, rank ${replica.rank}${state}`,
-        }, compact ? null : h('span', { class: 'cell-name' }, shortName(replica.job)),
-        h('span', { class: 'cell-rank' }, replica.rank)));
+        }, hidden(`slot ${slot}: `),
+        h('span', { class: compact ? 'hidden' : 'cell-name' }, shortName(replica.job)), hidden(', rank '),
+        h('span', { class: 'cell-rank' }, replica.rank), hidden(state)));
 }
 
 function badges(node) {
@@ -69,7 +73,7 @@ function card(node, jobs) {
             h('button', { type: 'button', class: 'quiet', 'data-act': verb, 'data-node': node.name,
                           'aria-label': `${verb === 'drain' ? 'Drain' : 'Undrain'} ${node.name}` },
                 verb === 'drain' ? 'Drain' : 'Undrain')),
-        h('ul', { class: `slots${compact ? ' compact' : ''}`, 'aria-label': `slots of ${node.name}` },
+        h('ul', { class: `slots ${compact ? 'compact' : slots.length <= PAIRS_TO ? 'pairs' : ''}`, 'aria-label': `slots of ${node.name}` },
             slots.map((replica, i) => cell(node, replica, i, jobs.get(replica?.job), compact))),
         free && h('p', { class: 'muted small', title: 'free / all' }, `free ${free}`));
 }

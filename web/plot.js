@@ -260,7 +260,7 @@ class Plot {
         });
         const several = this.series.length > 1;
         this.tip.replaceChildren(...[`${clock(sample.time)}${sample.phase === 'Running' ? '' : ` · ${sample.phase}`}`,
-            ...this.values(sample).map(([name, value]) => `${several ? `${name} ` : ''}${value} ${this.unit}`)]
+            ...this.values(sample).map(([name, value]) => (several ? `${name} ${value}` : value))]
             .map((line) => h('div', null, line)));
         const room = this.box.clientWidth - this.tip.offsetWidth;
         this.tip.style.left = `${Math.max(0, Math.min(room, at + (at > room - 12 ? -this.tip.offsetWidth - 8 : 8)))}px`;
