@@ -4,10 +4,8 @@ binding, with every third-party library linked in, so that the wheel needs nothi
 
 import glob
 import os
-import platform
 import re
 import shlex
-import subprocess
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -88,7 +86,7 @@ core = Extension(
     # jansson's archive is not position-independent in one place, where json_loadf, which nobody calls,
     # compares with stdin: --wrap gives it a variable of our own instead (python/src/core.c).
     extra_link_args=[f"-l:lib{name}.a" for name in STATIC]
-    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-Wl,-z,defs"]
+    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"]
     + shlex.split(os.environ.get("ADL_PYTHON_LDFLAGS", "")),
     py_limited_api=True,
 )
