@@ -77,7 +77,7 @@ def newest_glibc(libraries):
 core = Extension(
     "adaptdl._core",
     sources=sources(),
-    depends=glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h"),
+    depends=["setup.py"] + glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h"),
     include_dirs=["include", "src", "python/src"],
     define_macros=[("Py_LIMITED_API", "0x03090000"), ("_GNU_SOURCE", None)],
     extra_compile_args=["-std=c11", "-O2", "-g1", "-UNDEBUG", "-fvisibility=hidden", "-fno-math-errno",
