@@ -49,6 +49,13 @@ ADL_MUST adl_status adli_doc_parse(const char *name, const char *text, size_t le
 ADL_MUST adl_status adli_doc_load(const char *path, size_t max_bytes, adli_doc *out);
 void adli_doc_fini(adli_doc *doc);
 
+/* For readers of documents: the document takes over marks (from adli_calloc or adli_grow). ENOMEM:
+ * it did not. */
+ADL_MUST adl_status adli_doc_take_marks(adli_doc *doc, adli_mark *marks);
+/* "file:line: " and the text. EINVAL. */
+adl_status adli_doc_fail(const adli_doc *doc, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 typedef struct adli_field {
     const adli_doc *doc;
     const json_t *value; /* NULL: absent */

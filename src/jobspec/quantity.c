@@ -1,8 +1,9 @@
 /* A quantity is a decimal number times a power of ten or of 1024. The number is kept as its digits
- * with a decimal point: powers of ten move the point, powers of 1024 multiply, value = (integer +
- * fraction) x 2^b = integer x 2^b + ceil(fraction x 2^b) and the fraction is multiplied digit by
- * digit from the last one, x = (x + digit x 2^b) / 10, remembering whether anything was left over.
- * Every intermediate value fits 128 bits, so nothing is ever rounded but the end. */
+ * with a decimal point: powers of ten move the point, powers of 1024 multiply,
+ *   value = (integer + fraction) x 2^b = integer x 2^b + ceil(fraction x 2^b)
+ * and the fraction is multiplied digit by digit from the last one, x = (x + digit x 2^b) / 10,
+ * remembering whether anything was left over. Every intermediate value fits 128 bits, so nothing is
+ * ever rounded but the end. */
 #include "jobspec/quantity.h"
 
 #include "adaptdl/policy.h"
