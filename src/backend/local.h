@@ -17,7 +17,8 @@ typedef struct adli_local_node {
     int resource_count;
     const char *resource_names[ADLI_NODE_RESOURCES_MAX];
     int64_t resource_amounts[ADLI_NODE_RESOURCES_MAX];
-    const char *gpus; /* which: "0,1" or names (CUDA_VISIBLE_DEVICES); NULL: the machine's GPUs are dealt
+    const char
+        *gpus; /* which: "0,1" or names (CUDA_VISIBLE_DEVICES); NULL: the machine's GPUs are dealt
                          out in the order of the nodes */
 } adli_local_node;
 
@@ -34,13 +35,16 @@ typedef struct adli_local_options {
     const char *state_dir; /* made if need be */
     const adli_local_node *nodes;
     int node_count;
-    const char *keeper;         /* path of adaptdl-keeper; NULL: $ADAPTDL_KEEPER, else beside this program,
+    const char *keeper; /* path of adaptdl-keeper; NULL: $ADAPTDL_KEEPER, else beside this program,
                                    in ../bin or in ../libexec/adaptdl */
     adli_local_cgroups cgroups;
     const char *cgroup_parent; /* directory to make groups in (V2); NULL: our own group */
 } adli_local_options;
 
-#define ADLI_LOCAL_OPTIONS_INIT {.size = sizeof(adli_local_options)}
+#define ADLI_LOCAL_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        .size = sizeof(adli_local_options)                                                         \
+    }
 
 /* Takes over whatever groups are under the state directory. One object at a time should use a state
  * directory (the daemon sees to that); two are safe, but may give the same GPU or port away twice.

@@ -1,0 +1,14 @@
+/* adaptdl-keeper: what stands between the scheduler and one replica; src/backend/keeper.h. */
+#include "backend/keeper.h"
+
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    adli_keeper keeper;
+    if (adli_keeper_parse(argc, argv, &keeper) != ADL_OK) {
+        fprintf(stderr, "%s\n", adl_error());
+        return 2;
+    }
+    return adli_keeper_run(&keeper);
+}
