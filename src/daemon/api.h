@@ -14,9 +14,9 @@ typedef struct adli_api adli_api;
 typedef struct adli_api_options {
     adli_core *core;         /* borrowed until adli_api_free */
     const char *socket_path; /* NULL: no Unix socket */
-    const char *listen;      /* "ADDR:PORT", "[ADDR]:PORT", port 0: any; NULL: no TCP for operators */
-    const char *token;       /* needed with listen */
-    const char *tls_cert;    /* PEM files; both or none */
+    const char *listen;   /* "ADDR:PORT", "[ADDR]:PORT", port 0: any; NULL: no TCP for operators */
+    const char *token;    /* needed with listen */
+    const char *tls_cert; /* PEM files; both or none */
     const char *tls_key;
     const char *const *hosts;   /* names besides IP addresses and localhost that the Host header may
                                    carry, NULL at the end; NULL: none */

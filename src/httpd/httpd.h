@@ -22,16 +22,16 @@ typedef struct adli_httpd adli_httpd;
 typedef struct adli_httpd_request adli_httpd_request;
 
 typedef struct adli_httpd_limits {
-    int header_bytes;        /* request line and headers, about */
-    int connections;         /* open at a time */
-    int connections_per_ip;  /* TCP only; 0: no limit of its own */
-    double requests_per_s;   /* of one address (TCP only); 0: no limit */
-    double burst;            /* how many at once */
-    double idle_s;           /* a connection without a request */
-    double header_s;         /* from the request line to the end of the headers */
-    double body_s;           /* a body may take this long, and 1 s more per 16 KiB; answers likewise */
-    double catch_up_s;       /* a live stream that is behind for longer is ended */
-    double stop_s;           /* how long requests may take to end at adli_httpd_free */
+    int header_bytes;       /* request line and headers, about */
+    int connections;        /* open at a time */
+    int connections_per_ip; /* TCP only; 0: no limit of its own */
+    double requests_per_s;  /* of one address (TCP only); 0: no limit */
+    double burst;           /* how many at once */
+    double idle_s;          /* a connection without a request */
+    double header_s;        /* from the request line to the end of the headers */
+    double body_s;     /* a body may take this long, and 1 s more per 16 KiB; answers likewise */
+    double catch_up_s; /* a live stream that is behind for longer is ended */
+    double stop_s;     /* how long requests may take to end at adli_httpd_free */
 } adli_httpd_limits;
 
 #define ADLI_HTTPD_LIMITS                                                                          \
@@ -49,8 +49,7 @@ const char *adli_httpd_method(const adli_httpd_request *request);
 const char *adli_httpd_part(const adli_httpd_request *request, int index);
 /* A parameter of the query, decoded; NULL when absent. The first counts. */
 const char *adli_httpd_query(const adli_httpd_request *request, const char *name);
-/* A header's value; NULL when absent. Only before a handler waits or is moved to a worker are other
- * headers than those kept available: Accept, Content-Type, If-None-Match, Last-Event-ID, Origin, Host. */
+/* A header's value; NULL when absent. */
 const char *adli_httpd_header(const adli_httpd_request *request, const char *name);
 /* The body, NUL-terminated; "" when there was none. */
 const char *adli_httpd_body(const adli_httpd_request *request, size_t *length);
@@ -133,7 +132,8 @@ typedef struct adli_httpd_options {
     void (*check)(void *user, adli_httpd_request *request, const adli_httpd_route *route);
     void *user;
     int workers;              /* threads for slow routes; 0: 2 */
-    const char *const *extra; /* "Name: value" headers of every answer, NULL at the end; may be NULL */
+    const char *const *extra; /* headers of every answer that does not set them itself: name, value,
+                                 name, value ..., NULL; may be NULL */
 } adli_httpd_options;
 
 typedef struct adli_httpd_listener {
