@@ -123,8 +123,8 @@ static adl_status make_policy(adli_core *core)
     const char *name = *config->policy ? config->policy : adl_policy_list(0, NULL);
     adl_status status = adl_policy_new(name, &core->policy);
     for (size_t i = 0; status == ADL_OK && i < config->parameter_count; i++)
-        status = adl_policy_set(core->policy, config->parameters[i].name,
-                                config->parameters[i].value);
+        status =
+            adl_policy_set(core->policy, config->parameters[i].name, config->parameters[i].value);
     return status;
 }
 

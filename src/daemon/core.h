@@ -22,8 +22,8 @@
 typedef struct adli_core adli_core;
 
 typedef struct adli_core_options {
-    const char *state_dir;   /* jobs.sqlite and what belongs to it */
-    adli_backend *backend;   /* borrowed */
+    const char *state_dir;            /* jobs.sqlite and what belongs to it */
+    adli_backend *backend;            /* borrowed */
     const struct adli_config *config; /* jobspec/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */

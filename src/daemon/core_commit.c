@@ -56,12 +56,15 @@ void adli_core_event(adli_core *core, double now_s, const char *type, const char
 static void put_decision(adli_core *core, const adli_core_job *job, int index, double now_s,
                          adli_buf *out)
 {
-    static const char *const reasons[] = {
-        [ADL_REASON_KEPT] = "kept",           [ADL_REASON_STARTED] = "started",
-        [ADL_REASON_GREW] = "grew",           [ADL_REASON_SHRANK] = "shrank",
-        [ADL_REASON_MOVED] = "moved",         [ADL_REASON_SUSPENDED] = "suspended",
-        [ADL_REASON_WAITING] = "waiting",     [ADL_REASON_PINNED] = "pinned",
-        [ADL_REASON_IMPOSSIBLE] = "impossible"};
+    static const char *const reasons[] = {[ADL_REASON_KEPT] = "kept",
+                                          [ADL_REASON_STARTED] = "started",
+                                          [ADL_REASON_GREW] = "grew",
+                                          [ADL_REASON_SHRANK] = "shrank",
+                                          [ADL_REASON_MOVED] = "moved",
+                                          [ADL_REASON_SUSPENDED] = "suspended",
+                                          [ADL_REASON_WAITING] = "waiting",
+                                          [ADL_REASON_PINNED] = "pinned",
+                                          [ADL_REASON_IMPOSSIBLE] = "impossible"};
     const adl_snapshot *snapshot = adli_cluster_snapshot(core->cluster);
     const adl_decision *decision = adli_cluster_decision(core->cluster);
     const adl_job_decision *now = &decision->jobs[index];
@@ -224,7 +227,8 @@ static adli_store_sample sample_of(const adli_core_job *job, adli_phase phase, i
     return (adli_store_sample){.time_s = now_s,
                                .phase = (int)phase,
                                .replicas = replicas,
-                               .batch_size = known && hints->batch_size > 0 ? hints->batch_size : NAN,
+                               .batch_size =
+                                   known && hints->batch_size > 0 ? hints->batch_size : NAN,
                                .throughput = known ? train->throughput : NAN,
                                .efficiency = known ? train->efficiency : NAN,
                                .goodput = known ? train->goodput : NAN,
@@ -349,7 +353,8 @@ static adl_status write_all(adli_core *core, const change *changes, size_t count
 
 /* ---- publish ---- */
 
-const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS] = {1, 10, 60, 300, 1800, 3600, 10800, 43200, 86400};
+const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS] = {1,    10,    60,    300,  1800,
+                                                               3600, 10800, 43200, 86400};
 
 static void count_completion(adli_core *core, const adli_core_job *job)
 {
@@ -402,7 +407,8 @@ static adl_status compare(adli_core *core, adli_core_job *job, double now_s, cha
     *differs = !same_life(info.life, &row->life) ||
                !same_nodes(info.nodes, info.replicas, row->wanted, row->wanted_count) ||
                !same_nodes(info.placed, info.placed_count, row->placed, row->placed_count) ||
-               strcmp(reason, row->reason) != 0 || strcmp(text, row->message ? row->message : "") != 0;
+               strcmp(reason, row->reason) != 0 ||
+               strcmp(text, row->message ? row->message : "") != 0;
     bool due = sample_due(core, job, &info, now_s);
     *differs |= due; /* its device time */
     if (*differs) {

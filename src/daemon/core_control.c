@@ -188,8 +188,8 @@ static void start_group(adli_core *core, adli_core_job *job, double now_s)
     job->do_start = false;
     if (info.life->phase != ADLI_STARTING)
         return; /* stopped before it was started */
-    adl_status status = adli_core_start_group(core, job, info.life->group, info.placed,
-                                              info.placed_count);
+    adl_status status =
+        adli_core_start_group(core, job, info.life->group, info.placed, info.placed_count);
     if (status == ADL_OK)
         return;
     adli_observed seen = {.started = info.placed_count};
@@ -321,9 +321,9 @@ void *adli_core_controller(void *user)
     adli_core *core = user;
     for (;;) {
         double until_s = adli_core_step(core), wait_s = until_s - adli_core_now(core);
-        struct pollfd fds[] = {{.fd = core->wake_fd, .events = POLLIN},
-                               {.fd = core->backend->ops->event_fd(core->backend->self),
-                                .events = POLLIN}};
+        struct pollfd fds[] = {
+            {.fd = core->wake_fd, .events = POLLIN},
+            {.fd = core->backend->ops->event_fd(core->backend->self), .events = POLLIN}};
         poll(fds, 2, wait_s > 0 ? (int)ceil(wait_s * 1000) : 0);
         uint64_t count;
         if (read(core->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)

@@ -126,11 +126,20 @@ static adl_status read_profile(const json_t *root, adli_hints_data *out)
 }
 
 /* All known fields, in the order of the spec. */
-static const char *const known[] = {
-    "initBatchSize",       "localBszBounds",       "globalBatchSize", "maxBatchSize",
-    "maxProfiledReplicas", "gradientAccumulation", "gradParams",      "perfParams",
-    "progress",            "epoch",                "targetEpochs",    "iterationsPerEpoch",
-    "elapsed",             "profile"};
+static const char *const known[] = {"initBatchSize",
+                                    "localBszBounds",
+                                    "globalBatchSize",
+                                    "maxBatchSize",
+                                    "maxProfiledReplicas",
+                                    "gradientAccumulation",
+                                    "gradParams",
+                                    "perfParams",
+                                    "progress",
+                                    "epoch",
+                                    "targetEpochs",
+                                    "iterationsPerEpoch",
+                                    "elapsed",
+                                    "profile"};
 
 static adl_status read_numbers(const json_t *root, adli_hints_data *out)
 {

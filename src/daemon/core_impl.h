@@ -78,7 +78,7 @@ typedef struct adli_core_job {
     adli_train_info train;
     adli_replica_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
-    int last_replicas; /* of the newest group */
+    int last_replicas;           /* of the newest group */
     bool hints_new, deleted_new; /* for the controller */
 
     /* the controller's */
@@ -98,7 +98,7 @@ typedef struct adli_core_job {
 
 typedef struct adli_core_node {
     char *name, *device_type;
-    adl_resources declared; /* all that it has when it is there */
+    adl_resources declared;                 /* all that it has when it is there */
     bool known_resource[ADL_MAX_RESOURCES]; /* was declared; others are not limited, or not there */
     bool ready, drained, preemptible;
 } adli_core_node;
@@ -119,7 +119,7 @@ typedef struct adli_pending {
 typedef struct adli_counters {
     int64_t submitted, deleted, completed[2]; /* Succeeded, Failed */
     double completed_s[2];                    /* their times from submission to the end, summed */
-    int64_t completion_buckets[2][9];        /* adli_completion_bounds */
+    int64_t completion_buckets[2][9];         /* adli_completion_bounds */
     int64_t restarts, failures, hints, rounds;
     double rounds_s;
 } adli_counters;

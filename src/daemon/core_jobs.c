@@ -199,8 +199,8 @@ adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name
     return job ? ADL_OK : adli_core_no_job(ns, name);
 }
 
-adl_status adli_core_log_path(adli_core *core, const char *ns, const char *name, int group, int rank,
-                              char *out, size_t size)
+adl_status adli_core_log_path(adli_core *core, const char *ns, const char *name, int group,
+                              int rank, char *out, size_t size)
 {
     char uid[ADLI_UID_SIZE];
     adl_status status = look_up(core, ns, name, uid);
@@ -230,6 +230,7 @@ adl_status adli_core_discover(adli_core *core, const char *ns, const char *name,
     pthread_mutex_unlock(&core->lock);
     if (!job)
         return adli_core_no_job(ns, name);
-    return ready ? adli_buf_check(out)
-                 : adli_fail(ADL_ETIMEOUT, "group %d of job %s/%s is not ready", restarts, ns, name);
+    return ready
+               ? adli_buf_check(out)
+               : adli_fail(ADL_ETIMEOUT, "group %d of job %s/%s is not ready", restarts, ns, name);
 }

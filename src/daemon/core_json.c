@@ -109,8 +109,8 @@ static void put_what_was_asked(adli_buf *out, const adli_jobspec *spec)
         adli_buf_printf(out, "%d", spec->max_replicas);
     else
         adli_buf_puts(out, "null");
-    adli_buf_printf(out, ",\"preemptible\":%s,\"resources\":",
-                    spec->preemptible ? "true" : "false");
+    adli_buf_printf(out,
+                    ",\"preemptible\":%s,\"resources\":", spec->preemptible ? "true" : "false");
     put_amounts(out, &spec->requests);
     adli_buf_puts(out, ",\"command\":[");
     for (int i = 0; i < spec->argc; i++) {
@@ -146,8 +146,7 @@ void adli_job_json(const adli_core *core, const adli_core_job *job, const char *
     put_what_was_asked(out, &job->spec);
     put_train(out, job);
     double running = now_s - row->accounted_s;
-    put_number(out, "deviceSeconds",
-               row->attained_s + (running > 0 ? running * ready : 0));
+    put_number(out, "deviceSeconds", row->attained_s + (running > 0 ? running * ready : 0));
     adli_buf_printf(out, ",\"deleted\":%s", job->deleted ? "true" : "false");
     if (spec)
         adli_buf_printf(out, ",\"spec\":%s", spec);

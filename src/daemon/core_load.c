@@ -63,15 +63,15 @@ static adl_status read_nodes(adli_core *core, const char *text, int **nodes, int
 
 static adl_status read_row(adli_core *core, const adli_store_job *from, adli_row *row)
 {
-    row->life = (adli_life){.phase = from->phase >= 0 && from->phase < ADLI_PHASES
-                                         ? (adli_phase)from->phase
-                                         : ADLI_FAILED,
-                            .group = from->group,
-                            .failures = from->failures,
-                            .started_s = from->group_started_s,
-                            .stop_since_s = from->stop_since_s,
-                            .retry_at_s = from->retry_at_s,
-                            .killed = from->killed};
+    row->life =
+        (adli_life){.phase = from->phase >= 0 && from->phase < ADLI_PHASES ? (adli_phase)from->phase
+                                                                           : ADLI_FAILED,
+                    .group = from->group,
+                    .failures = from->failures,
+                    .started_s = from->group_started_s,
+                    .stop_since_s = from->stop_since_s,
+                    .retry_at_s = from->retry_at_s,
+                    .killed = from->killed};
     row->started_s = from->started_s;
     row->completed_s = from->completed_s;
     snprintf(row->reason, sizeof row->reason, "%s", from->reason);
@@ -134,8 +134,8 @@ static adl_status take_job(void *user, const adli_store_job *from)
 {
     adli_core *core = user;
     adli_core_job *job = adli_calloc(1, sizeof *job);
-    if (!job || adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1,
-                          sizeof *core->jobs) != 0) {
+    if (!job ||
+        adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1, sizeof *core->jobs) != 0) {
         free(job);
         return adli_fail_memory("jobs");
     }
@@ -246,8 +246,8 @@ adl_status adli_core_load(adli_core *core)
      * what is not there any more */
     if (status == ADL_OK)
         status = adli_core_refresh_nodes(core);
-    if (status == ADL_OK && adli_grow(&core->known, &core->known_capacity, core->job_count,
-                                      sizeof *core->known) != 0)
+    if (status == ADL_OK &&
+        adli_grow(&core->known, &core->known_capacity, core->job_count, sizeof *core->known) != 0)
         status = adli_fail_memory("jobs");
     for (size_t i = 0; status == ADL_OK && i < core->job_count; i++) {
         core->known[core->known_count++] = core->jobs[i];

@@ -18,7 +18,8 @@ static void put(adli_buf *out, const char *name, const char *labels, double valu
     adli_buf_puts(out, "\n");
 }
 
-static void single(adli_buf *out, const char *name, const char *kind, const char *help, double value)
+static void single(adli_buf *out, const char *name, const char *kind, const char *help,
+                   double value)
 {
     family(out, name, kind, help);
     put(out, name, "", value);
@@ -63,7 +64,8 @@ static void put_jobs(adli_buf *out, const adli_core *core)
         phases[job->row.life.phase]++;
         wanted += job->row.wanted_count;
         placed += job->row.placed_count;
-        ready += job->row.placed_count > 0 && job->view_group == job->row.life.group ? job->ready : 0;
+        ready +=
+            job->row.placed_count > 0 && job->view_group == job->row.life.group ? job->ready : 0;
     }
     family(out, "adaptdl_jobs", "gauge", "Jobs by phase.");
     for (int i = 0; i < ADLI_PHASES; i++)

@@ -131,8 +131,8 @@ static adl_status take_node(adli_core *core, const adli_backend_node *from, doub
     }
     declare(core, node, from);
     if (core->cluster && node->ready != from->ready)
-        adli_core_event(core, now_s, from->ready ? "NodeReady" : "NodeLost", "", "", "node %s is %s",
-                        node->name, from->ready ? "ready" : "lost");
+        adli_core_event(core, now_s, from->ready ? "NodeReady" : "NodeLost", "", "",
+                        "node %s is %s", node->name, from->ready ? "ready" : "lost");
     node->ready = from->ready;
     return ADL_OK;
 }
@@ -206,14 +206,15 @@ bool adli_core_fits_ever(const adli_core *core, const adli_core_job *job, char *
             return false;
         }
     /* nodes that are drained count: they may come back */
-    adl_node *nodes = adli_calloc(core->node_count > 0 ? (size_t)core->node_count : 1, sizeof *nodes);
+    adl_node *nodes =
+        adli_calloc(core->node_count > 0 ? (size_t)core->node_count : 1, sizeof *nodes);
     if (!nodes)
         return true;
     int count = 0;
     for (int i = 0; i < core->node_count; i++)
         if (core->nodes[i].ready)
-            nodes[count++] = (adl_node){.name = core->nodes[i].name,
-                                        .capacity = core->nodes[i].declared};
+            nodes[count++] =
+                (adl_node){.name = core->nodes[i].name, .capacity = core->nodes[i].declared};
     adl_resources request = adli_core_request(core, job);
     bool fits = adli_fits_ever(core->resource_names, core->resource_count, nodes, count, &request,
                                job->spec.min_replicas, why, size);

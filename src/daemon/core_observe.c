@@ -113,8 +113,8 @@ static void note_failures(adli_core *core, adli_core_job *job, int group,
         if (view->state != ADLI_REPLICA_FAILED)
             continue;
         char message[512], tail[3 * TAIL_BYTES], fields[160];
-        int used = snprintf(message, sizeof message, "replica %d of %d (group %d) ", rank, count,
-                            group);
+        int used =
+            snprintf(message, sizeof message, "replica %d of %d (group %d) ", rank, count, group);
         if (view->exit_code > 128 && view->exit_code < 128 + 65)
             used += snprintf(message + used, sizeof message - (size_t)used, "ended by signal %d",
                              view->exit_code - 128);
@@ -172,8 +172,8 @@ static void publish(adli_core *core, adli_core_job *job, int group, int count, i
                 (bytes == 0 || memcmp(job->views, core->scratch, bytes) == 0);
     if (same)
         return;
-    adli_replica_view *copy = adli_memdup(core->scratch, (size_t)(count ? count : 1),
-                                          sizeof *core->scratch);
+    adli_replica_view *copy =
+        adli_memdup(core->scratch, (size_t)(count ? count : 1), sizeof *core->scratch);
     if (!copy) {
         adli_core_log(core, "job %s: no memory for its replicas' states", job->id);
         return;

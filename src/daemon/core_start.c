@@ -83,7 +83,8 @@ typedef struct texts {
 /* Takes text. */
 static void add(texts *list, char *text)
 {
-    if (!text || adli_grow(&list->items, &list->capacity, list->count + 2, sizeof *list->items) != 0) {
+    if (!text ||
+        adli_grow(&list->items, &list->capacity, list->count + 2, sizeof *list->items) != 0) {
         free(text);
         list->status = adli_fail_memory("arguments of a replica");
         return;
@@ -235,17 +236,17 @@ static adl_status call_start(adli_core *core, const adli_core_job *job, int grou
         return adli_fail_memory("names of nodes");
     for (int i = 0; i < replicas; i++)
         names[i] = core->nodes[nodes[i]].name;
-    adli_group_spec spec = {
-        .uid = job->uid,
-        .group = group,
-        .replicas = replicas,
-        .nodes = names,
-        .argv = (const char *const *)argv->items,
-        .env = (const char *const *)env->items,
-        .workdir = workdir,
-        .cpu_milli = adli_amounts_get(&job->spec.limits, "cpu"),
-        .memory_bytes = adli_amounts_get(&job->spec.limits, "memory"),
-        .devices = (int)adli_amounts_get(&job->spec.requests, "nvidia.com/gpu")};
+    adli_group_spec spec = {.uid = job->uid,
+                            .group = group,
+                            .replicas = replicas,
+                            .nodes = names,
+                            .argv = (const char *const *)argv->items,
+                            .env = (const char *const *)env->items,
+                            .workdir = workdir,
+                            .cpu_milli = adli_amounts_get(&job->spec.limits, "cpu"),
+                            .memory_bytes = adli_amounts_get(&job->spec.limits, "memory"),
+                            .devices =
+                                (int)adli_amounts_get(&job->spec.requests, "nvidia.com/gpu")};
     adl_status status = core->backend->ops->start(core->backend->self, &spec);
     free(names);
     return status;

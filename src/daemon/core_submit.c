@@ -207,8 +207,8 @@ static void admit(adli_core *core, adli_core_job *job, adli_buf *out)
 static adl_status reserve(adli_core *core)
 {
     pthread_mutex_lock(&core->lock);
-    int failed = adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1,
-                           sizeof *core->jobs);
+    int failed =
+        adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1, sizeof *core->jobs);
     pthread_mutex_unlock(&core->lock);
     return failed ? adli_fail_memory("jobs") : ADL_OK;
 }
