@@ -80,10 +80,10 @@ adl_status adli_random_hex(char *out, size_t size)
     return ADL_OK;
 }
 
-adli_core_job *adli_core_find(adli_core *core, const char *ns, const char *name)
+adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name)
 {
     for (size_t i = 0; i < core->job_count; i++) {
-        adli_core_job *job = core->jobs[i];
+        adli_kept_job *job = core->jobs[i];
         if (strcmp(job->name, name) == 0 && strcmp(job->ns, ns) == 0)
             return job;
     }
@@ -103,7 +103,7 @@ void adli_row_fini(adli_row *row)
     *row = (adli_row){0};
 }
 
-void adli_core_job_free(adli_core_job *job)
+void adli_core_job_free(adli_kept_job *job)
 {
     if (!job)
         return;

@@ -53,7 +53,7 @@ void adli_core_event(adli_core *core, double now_s, const char *type, const char
 
 /* ---- decisions ---- */
 
-static void put_decision(adli_core *core, const adli_core_job *job, int index, double now_s,
+static void put_decision(adli_core *core, const adli_kept_job *job, int index, double now_s,
                          adli_buf *out)
 {
     static const char *const reasons[] = {[ADL_REASON_KEPT] = "kept",
@@ -110,7 +110,7 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
                    reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
         int number = adli_cluster_round_job(core->cluster, i);
         for (size_t k = 0; k < core->known_count; k++) {
-            adli_core_job *job = core->known[k];
+            adli_kept_job *job = core->known[k];
             if (job->number != number)
                 continue;
             adli_buf text;
@@ -150,7 +150,7 @@ static bool same_life(const adli_life *a, const adli_life *b)
 }
 
 /* Why it is where it is, for people. */
-static void describe(adli_core *core, const adli_core_job *job, const adli_job_info *info,
+static void describe(adli_core *core, const adli_kept_job *job, const adli_job_info *info,
                      double now_s, char *reason, adli_buf *message)
 {
     const adli_life *life = info->life;
@@ -184,7 +184,7 @@ static adl_status copy_nodes(int **to, int *count, const int *from, int from_cou
     return *to ? ADL_OK : adli_fail_memory("allocation");
 }
 
-static adl_status make_row(const adli_core_job *job, const adli_job_info *info, const char *reason,
+static adl_status make_row(const adli_kept_job *job, const adli_job_info *info, const char *reason,
                            const char *message, double now_s, adli_row *row)
 {
     *row = (adli_row){.life = *info->life,
@@ -213,12 +213,12 @@ static adl_status make_row(const adli_core_job *job, const adli_job_info *info, 
 /* ---- the transaction ---- */
 
 typedef struct change {
-    adli_core_job *job;
+    adli_kept_job *job;
     adli_row row;
     adli_store_sample sample;
 } change;
 
-static adli_store_sample sample_of(const adli_core_job *job, adli_phase phase, int replicas,
+static adli_store_sample sample_of(const adli_kept_job *job, adli_phase phase, int replicas,
                                    double now_s)
 {
     const adli_hints_data *hints = &job->hints;
@@ -237,7 +237,7 @@ static adli_store_sample sample_of(const adli_core_job *job, adli_phase phase, i
 
 static void write_events(adli_core *core, const change *made, double now_s)
 {
-    const adli_core_job *job = made->job;
+    const adli_kept_job *job = made->job;
     const adli_row *old = &job->row, *row = &made->row;
     const char *name = adli_phase_name(row->life.phase);
     char message[256], fields[128];
@@ -267,7 +267,7 @@ static void write_events(adli_core *core, const change *made, double now_s)
 static void write_change(adli_core *core, const change *made, adli_buf *wanted, adli_buf *placed,
                          double now_s)
 {
-    const adli_core_job *job = made->job;
+    const adli_kept_job *job = made->job;
     const adli_row *row = &made->row;
     adli_buf_clear(wanted);
     adli_buf_clear(placed);
@@ -356,7 +356,7 @@ static adl_status write_all(adli_core *core, const change *changes, size_t count
 const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS] = {1,    10,    60,    300,  1800,
                                                                3600, 10800, 43200, 86400};
 
-static void count_completion(adli_core *core, const adli_core_job *job)
+static void count_completion(adli_core *core, const adli_kept_job *job)
 {
     int which = job->row.life.phase == ADLI_FAILED;
     double took_s = job->row.completed_s - job->created_s;
@@ -369,7 +369,7 @@ static void count_completion(adli_core *core, const adli_core_job *job)
 
 static void publish(adli_core *core, change *made)
 {
-    adli_core_job *job = made->job;
+    adli_kept_job *job = made->job;
     adli_row old = job->row;
     job->row = made->row;
     made->row = (adli_row){0};
@@ -387,14 +387,14 @@ static void publish(adli_core *core, change *made)
 
 /* ---- all together ---- */
 
-static bool sample_due(const adli_core *core, const adli_core_job *job, const adli_job_info *info,
+static bool sample_due(const adli_core *core, const adli_kept_job *job, const adli_job_info *info,
                        double now_s)
 {
     return info->placed_count > 0 && now_s - job->sampled_s >= core->config.history_s;
 }
 
 /* Fills *made when the job differs from its row. */
-static adl_status compare(adli_core *core, adli_core_job *job, double now_s, change *made,
+static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, change *made,
                           bool *differs)
 {
     adli_job_info info = adli_cluster_job(core->cluster, job->number);

@@ -20,7 +20,7 @@
 
 enum { MAX_TURNS = 8, LONGEST_WAIT_S = 60 };
 
-static adli_core_job *by_number(adli_core *core, int number)
+static adli_kept_job *by_number(adli_core *core, int number)
 {
     for (size_t i = core->known_count; i-- > 0;)
         if (core->known[i]->number == number)
@@ -33,7 +33,7 @@ static adli_core_job *by_number(adli_core *core, int number)
 static void want_start(void *self, int number, const int *nodes, int replicas, int group)
 {
     adli_core *core = self;
-    adli_core_job *job = by_number(core, number);
+    adli_kept_job *job = by_number(core, number);
     (void)nodes, (void)group;
     job->do_start = true;
     job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
@@ -45,7 +45,7 @@ static void want_start(void *self, int number, const int *nodes, int replicas, i
 
 static void want_terminate(void *self, int number, bool kill)
 {
-    adli_core_job *job = by_number(self, number);
+    adli_kept_job *job = by_number(self, number);
     job->do_terminate = true;
     job->do_kill |= kill;
 }
@@ -53,7 +53,7 @@ static void want_terminate(void *self, int number, bool kill)
 static void want_clean(void *self, int number)
 {
     adli_core *core = self;
-    adli_core_job *job = by_number(core, number);
+    adli_kept_job *job = by_number(core, number);
     job->cleaned = adli_cluster_job(core->cluster, number).life->group;
     job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
 }
@@ -74,7 +74,7 @@ static void take_changes(adli_core *core)
                   sizeof *core->known) != 0)
         fresh = 0;
     for (size_t i = 0; i < fresh; i++) {
-        adli_core_job *job = core->jobs[core->known_count];
+        adli_kept_job *job = core->jobs[core->known_count];
         adli_job_spec spec = adli_core_sched_spec(core, job);
         if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
             adli_core_log(core, "job %s: %s", job->id, adl_error());
@@ -84,7 +84,7 @@ static void take_changes(adli_core *core)
         job->hints_new = true;
     }
     for (size_t i = 0; i < core->known_count; i++) {
-        adli_core_job *job = core->known[i];
+        adli_kept_job *job = core->known[i];
         if (job->number < 0)
             continue;
         if (job->deleted_new)
@@ -104,7 +104,7 @@ static void place_new(adli_core *core, double now_s)
 {
     bool at_once = core->config.start_at_once && adl_policy_adapts(core->policy);
     for (size_t i = 0; i < core->known_count; i++) {
-        adli_core_job *job = core->known[i];
+        adli_kept_job *job = core->known[i];
         bool placed = false;
         if (job->number < 0 || job->was_placed)
             continue;
@@ -126,7 +126,7 @@ static int unfinished(const adli_core *core)
 static void remember_before(adli_core *core)
 {
     for (size_t i = 0; i < core->known_count; i++) {
-        adli_core_job *job = core->known[i];
+        adli_kept_job *job = core->known[i];
         if (job->number < 0)
             continue;
         adli_job_info info = adli_cluster_job(core->cluster, job->number);
@@ -182,7 +182,7 @@ static void decide(adli_core *core, double now_s)
 
 /* ---- act ---- */
 
-static void start_group(adli_core *core, adli_core_job *job, double now_s)
+static void start_group(adli_core *core, adli_kept_job *job, double now_s)
 {
     adli_job_info info = adli_cluster_job(core->cluster, job->number);
     job->do_start = false;
@@ -209,7 +209,7 @@ static void start_group(adli_core *core, adli_core_job *job, double now_s)
     adli_cluster_observe(core->cluster, job->number, &seen, now_s);
 }
 
-static bool act(adli_core *core, adli_core_job *job, double now_s)
+static bool act(adli_core *core, adli_kept_job *job, double now_s)
 {
     const adli_backend_ops *ops = core->backend->ops;
     void *self = core->backend->self;
@@ -231,7 +231,7 @@ static bool act(adli_core *core, adli_core_job *job, double now_s)
 static void retire(adli_core *core)
 {
     for (size_t i = 0; i < core->known_count; i++) {
-        adli_core_job *job = core->known[i];
+        adli_kept_job *job = core->known[i];
         if (job->number < 0 || !adli_life_over(&job->row.life))
             continue;
         adli_cluster_remove(core->cluster, job->number);
@@ -250,7 +250,7 @@ static double deadline(const adli_core *core, double now_s)
         return fmin(next, core->retry_commit_s);
     next = fmin(next, fmin(core->round_wanted_s, core->next_round_s));
     for (size_t i = 0; i < core->known_count; i++) {
-        const adli_core_job *job = core->known[i];
+        const adli_kept_job *job = core->known[i];
         if (job->number < 0)
             continue;
         adli_job_info info = adli_cluster_job(core->cluster, job->number);

@@ -240,7 +240,7 @@ adl_status adli_hints_parse(const char *text, size_t length, adli_hints_data *ou
 
 /* Between two reports of consecutive groups, time that passed but was not trained is what the restart
  * cost: stopping, waiting, starting, and work that was lost. Averaged over restarts. */
-static double restart_cost(const adli_core_job *job, const adli_hints_data *now)
+static double restart_cost(const adli_kept_job *job, const adli_hints_data *now)
 {
     const adli_hints_data *then = &job->hints;
     if (!then->known || then->time_s <= 0 || now->group != then->group + 1 ||
@@ -251,7 +251,7 @@ static double restart_cost(const adli_core_job *job, const adli_hints_data *now)
     return job->restart_cost_s > 0 ? (job->restart_cost_s + cost_s) / 2 : cost_s;
 }
 
-static adl_status keep(adli_core *core, adli_core_job *job, adli_hints_data *hints, adli_buf *kept)
+static adl_status keep(adli_core *core, adli_kept_job *job, adli_hints_data *hints, adli_buf *kept)
 {
     double cost_s = restart_cost(job, hints);
     adli_store_begin(core->store);
@@ -287,7 +287,7 @@ adl_status adli_core_hints(adli_core *core, const char *ns, const char *name, co
         hints.time_s = adli_core_now(core);
         pthread_mutex_lock(&core->changes);
         pthread_mutex_lock(&core->lock);
-        adli_core_job *job = adli_core_find(core, ns, name);
+        adli_kept_job *job = adli_core_find(core, ns, name);
         hints.group = job ? job->row.life.group : 0;
         pthread_mutex_unlock(&core->lock);
         status = job ? keep(core, job, &hints, &kept) : adli_core_no_job(ns, name);
@@ -301,7 +301,7 @@ adl_status adli_core_hints(adli_core *core, const char *ns, const char *name, co
 }
 
 /* Tells the cluster. The controller's, under lock. */
-void adli_core_report(adli_core *core, adli_core_job *job)
+void adli_core_report(adli_core *core, adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
     adli_report report = {.restart_cost_s = job->restart_cost_s};
@@ -327,7 +327,7 @@ void adli_core_report(adli_core *core, adli_core_job *job)
         adli_core_log(core, "%s", adl_error());
 }
 
-void adli_core_train(adli_core_job *job)
+void adli_core_train(adli_kept_job *job)
 {
     adli_train_info *train = &job->train;
     const adli_hints_data *hints = &job->hints;

@@ -61,7 +61,7 @@ typedef struct adli_train_info {
     double throughput, efficiency, goodput, speedup; /* NAN: not known */
 } adli_train_info;
 
-typedef struct adli_core_job {
+typedef struct adli_kept_job {
     /* set once */
     char uid[ADLI_UID_SIZE], token[ADLI_SECRET_SIZE], secret[ADLI_SECRET_SIZE];
     char id[ADLI_JOB_ID_SIZE];
@@ -94,7 +94,7 @@ typedef struct adli_core_job {
     int *before;     /* [before_count] wanted allocation before the last round */
     int before_count;
     size_t before_capacity;
-} adli_core_job;
+} adli_kept_job;
 
 typedef struct adli_core_node {
     char *name, *device_type;
@@ -136,7 +136,7 @@ struct adli_core {
     double now_s, now_mono_s; /* under lock: the last answer of adli_core_now */
 
     pthread_mutex_t changes, lock;
-    adli_core_job **jobs; /* by submission */
+    adli_kept_job **jobs; /* by submission */
     size_t job_count, job_capacity;
     adli_core_node *nodes;
     int node_count;
@@ -158,7 +158,7 @@ struct adli_core {
     /* the controller's */
     adl_policy *policy;
     adli_cluster *cluster;
-    adli_core_job **known; /* by submission: jobs, without those that just came */
+    adli_kept_job **known; /* by submission: jobs, without those that just came */
     size_t known_count, known_capacity;
     adli_replica_view *scratch;
     size_t scratch_capacity;
@@ -185,9 +185,9 @@ double adli_core_now(adli_core *core);
 void adli_core_log(adli_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void adli_core_wake(adli_core *core);
 /* Under lock. NULL: no such job. */
-adli_core_job *adli_core_find(adli_core *core, const char *ns, const char *name);
+adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name);
 adl_status adli_core_no_job(const char *ns, const char *name);
-void adli_core_job_free(adli_core_job *job);
+void adli_core_job_free(adli_kept_job *job);
 void adli_row_fini(adli_row *row);
 /* size - 1 characters of hex. EIO when there is no randomness. */
 ADL_MUST adl_status adli_random_hex(char *out, size_t size);
@@ -197,7 +197,7 @@ void adli_core_set_clock(adli_core *core, double (*clock)(void *user), void *use
 /* ---- core_load.c ---- */
 ADL_MUST adl_status adli_core_load(adli_core *core);
 /* The spec for the cluster, its resources by the core's numbers. */
-adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_core_job *job);
+adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job);
 
 /* ---- core_submit.c ---- */
 /* Files of jobs that were committed go where they belong; those of others go away. */
@@ -209,9 +209,9 @@ ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core);
 /* The node's number; made, as a lost one, when there is none. -1: no memory. */
 int adli_core_node_number(adli_core *core, const char *name);
 /* What one replica takes, by the core's numbers of resources. */
-adl_resources adli_core_request(const adli_core *core, const adli_core_job *job);
+adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job);
 /* Could it run on the nodes there are, were they empty? If not, why. Under lock, or by the controller. */
-bool adli_core_fits_ever(const adli_core *core, const adli_core_job *job, char *why, size_t size);
+bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *why, size_t size);
 
 /* ---- core_control.c ---- */
 /* One turn of the controller; returns when it wants the next at the latest. Tests call it directly. */
@@ -222,7 +222,7 @@ void adli_core_executor(adli_core *core, adli_executor *out);
 /* ---- core_observe.c ---- */
 void adli_core_observe(adli_core *core, double now_s);
 /* Remembers why the present group of the job failed; detail may be "". */
-void adli_core_failure(adli_core_job *job, const char *reason, const char *message,
+void adli_core_failure(adli_kept_job *job, const char *reason, const char *message,
                        const char *detail);
 
 /* ---- core_remove.c ---- */
@@ -241,7 +241,7 @@ enum { ADLI_COMPLETION_BOUNDS = 9 };
 extern const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS]; /* seconds */
 
 /* ---- core_start.c ---- */
-ADL_MUST adl_status adli_core_start_group(adli_core *core, adli_core_job *job, int group,
+ADL_MUST adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group,
                                           const int *nodes, int replicas);
 
 /* ---- core_hints.c ---- */
@@ -249,12 +249,12 @@ ADL_MUST adl_status adli_core_start_group(adli_core *core, adli_core_job *job, i
 ADL_MUST adl_status adli_hints_parse(const char *text, size_t length, adli_hints_data *out,
                                      adli_buf *kept);
 void adli_hints_fini(adli_hints_data *hints);
-void adli_core_report(adli_core *core, adli_core_job *job);
+void adli_core_report(adli_core *core, adli_kept_job *job);
 /* Recomputes job->train for its present replicas. Under lock. */
-void adli_core_train(adli_core_job *job);
+void adli_core_train(adli_kept_job *job);
 
 /* ---- core_json.c ---- */
-void adli_job_json(const adli_core *core, const adli_core_job *job, const char *spec, double now_s,
+void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
                    adli_buf *out);
 void adli_node_json(const adli_core *core, int node, adli_buf *out);
 void adli_nodes_list_json(const adli_core *core, const int *nodes, int count, adli_buf *out);

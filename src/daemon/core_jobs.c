@@ -23,7 +23,7 @@ bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, co
     char secret[ADLI_SECRET_SIZE] = "--------------------------------";
     bool known = false;
     pthread_mutex_lock(&core->lock);
-    const adli_core_job *job = adli_core_find(core, ns, name);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
     if (job) {
         memcpy(secret, job->token, sizeof secret);
         known = true;
@@ -37,7 +37,7 @@ bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, co
 static adl_status look_up(adli_core *core, const char *ns, const char *name, char *uid)
 {
     pthread_mutex_lock(&core->lock);
-    const adli_core_job *job = adli_core_find(core, ns, name);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
     if (job)
         memcpy(uid, job->uid, ADLI_UID_SIZE);
     pthread_mutex_unlock(&core->lock);
@@ -51,7 +51,7 @@ adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, ad
     adli_buf_puts(out, "{\"items\":[");
     pthread_mutex_lock(&core->lock);
     for (size_t i = 0; i < core->job_count; i++) {
-        const adli_core_job *job = core->jobs[i];
+        const adli_kept_job *job = core->jobs[i];
         if ((ns && strcmp(ns, job->ns) != 0) ||
             (phase && strcmp(phase, adli_phase_name(job->row.life.phase)) != 0))
             continue;
@@ -75,7 +75,7 @@ adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli
         status = adli_store_spec(core->store, uid, &spec);
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
-        const adli_core_job *job = adli_core_find(core, ns, name);
+        const adli_kept_job *job = adli_core_find(core, ns, name);
         if (job && strcmp(job->uid, uid) == 0)
             adli_job_json(core, job, spec.data, now_s, out);
         else
@@ -94,7 +94,7 @@ adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, a
     adl_status status = ADL_OK;
     pthread_mutex_lock(&core->changes);
     pthread_mutex_lock(&core->lock);
-    adli_core_job *job = adli_core_find(core, ns, name);
+    adli_kept_job *job = adli_core_find(core, ns, name);
     pthread_mutex_unlock(&core->lock);
     if (!job)
         status = adli_core_no_job(ns, name);
@@ -189,7 +189,7 @@ adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name
                                adli_log_state *out)
 {
     pthread_mutex_lock(&core->lock);
-    const adli_core_job *job = adli_core_find(core, ns, name);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
     if (job)
         *out = (adli_log_state){.group = job->row.life.group,
                                 .replicas = job->row.placed_count > 0 ? job->row.placed_count
@@ -214,7 +214,7 @@ adl_status adli_core_discover(adli_core *core, const char *ns, const char *name,
 {
     bool ready = false;
     pthread_mutex_lock(&core->lock);
-    const adli_core_job *job = adli_core_find(core, ns, name);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
     if (job && job->view_group == job->row.life.group && job->view_group - 1 == restarts) {
         ready = job->view_count > 0;
         for (int i = 0; ready && i < job->view_count; i++)

@@ -45,7 +45,7 @@ void adli_nodes_list_json(const adli_core *core, const int *nodes, int count, ad
 }
 
 /* Progress in initial-batch steps; goodput in examples a second. */
-static void put_progress(adli_buf *out, const adli_core_job *job)
+static void put_progress(adli_buf *out, const adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
     double total = hints->target_epochs > 0 && hints->iterations_per_epoch > 0
@@ -70,7 +70,7 @@ static void put_progress(adli_buf *out, const adli_core_job *job)
     put_number(out, "estimatedFinish", finish_s);
 }
 
-static void put_train(adli_buf *out, const adli_core_job *job)
+static void put_train(adli_buf *out, const adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
     put_key(out, "train");
@@ -120,7 +120,7 @@ static void put_what_was_asked(adli_buf *out, const adli_jobspec *spec)
     adli_buf_puts(out, "]");
 }
 
-void adli_job_json(const adli_core *core, const adli_core_job *job, const char *spec, double now_s,
+void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
                    adli_buf *out)
 {
     const adli_row *row = &job->row;
@@ -153,7 +153,7 @@ void adli_job_json(const adli_core *core, const adli_core_job *job, const char *
     adli_buf_puts(out, "}");
 }
 
-static int count_on(const adli_core_job *job, int node)
+static int count_on(const adli_kept_job *job, int node)
 {
     int count = 0;
     for (int i = 0; i < job->row.placed_count; i++)
@@ -209,7 +209,7 @@ void adli_node_json(const adli_core *core, int number, adli_buf *out)
     adli_buf_printf(out, ",\"slots\":%lld,\"replicas\":[", (long long)slots_of(core, node));
     bool first = true;
     for (size_t i = 0; i < core->job_count; i++) {
-        const adli_core_job *job = core->jobs[i];
+        const adli_kept_job *job = core->jobs[i];
         for (int rank = 0; rank < job->row.placed_count; rank++) {
             if (job->row.placed[rank] != number)
                 continue;

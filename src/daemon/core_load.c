@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_core_job *job)
+adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job)
 {
     const adli_jobspec *spec = &job->spec;
     const adli_config *config = &core->config;
@@ -89,7 +89,7 @@ static adl_status read_row(adli_core *core, const adli_store_job *from, adli_row
     return status;
 }
 
-static adl_status read_job(adli_core *core, const adli_store_job *from, adli_core_job *job)
+static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kept_job *job)
 {
     snprintf(job->uid, sizeof job->uid, "%s", from->uid);
     snprintf(job->token, sizeof job->token, "%s", from->token);
@@ -133,7 +133,7 @@ static void notice_times(adli_core *core, const adli_store_job *from)
 static adl_status take_job(void *user, const adli_store_job *from)
 {
     adli_core *core = user;
-    adli_core_job *job = adli_calloc(1, sizeof *job);
+    adli_kept_job *job = adli_calloc(1, sizeof *job);
     if (!job ||
         adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1, sizeof *core->jobs) != 0) {
         free(job);
@@ -151,7 +151,7 @@ static adl_status take_job(void *user, const adli_store_job *from)
 }
 
 /* Puts an unfinished job into the cluster, and what has to be said to the backend again on its list. */
-static adl_status restore(adli_core *core, adli_core_job *job)
+static adl_status restore(adli_core *core, adli_kept_job *job)
 {
     const adli_row *row = &job->row;
     adli_job_spec spec = adli_core_sched_spec(core, job);
@@ -183,7 +183,7 @@ static adl_status restore(adli_core *core, adli_core_job *job)
 static int present_group(const adli_core *core, const char *uid)
 {
     for (size_t i = 0; i < core->job_count; i++) {
-        const adli_core_job *job = core->jobs[i];
+        const adli_kept_job *job = core->jobs[i];
         if (strcmp(job->uid, uid) == 0)
             return job->row.placed_count > 0 && !adli_life_over(&job->row.life)
                        ? job->row.life.group

@@ -60,7 +60,7 @@ static void put_jobs(adli_buf *out, const adli_core *core)
 {
     int phases[ADLI_PHASES] = {0}, wanted = 0, placed = 0, ready = 0;
     for (size_t i = 0; i < core->job_count; i++) {
-        const adli_core_job *job = core->jobs[i];
+        const adli_kept_job *job = core->jobs[i];
         phases[job->row.life.phase]++;
         wanted += job->row.wanted_count;
         placed += job->row.placed_count;

@@ -182,7 +182,7 @@ static adl_status hand_over(adli_core *core, double now_s)
     return status;
 }
 
-adl_resources adli_core_request(const adli_core *core, const adli_core_job *job)
+adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job)
 {
     adl_resources request = {.amount = {[PODS] = 1}};
     for (int r = 0; r < job->spec.requests.count; r++) {
@@ -196,7 +196,7 @@ adl_resources adli_core_request(const adli_core *core, const adli_core_job *job)
     return request;
 }
 
-bool adli_core_fits_ever(const adli_core *core, const adli_core_job *job, char *why, size_t size)
+bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *why, size_t size)
 {
     const adli_amounts *requests = &job->spec.requests;
     for (int r = 0; r < requests->count; r++)

@@ -57,7 +57,7 @@ static size_t clean_text(const char *from, size_t length, char *to)
 }
 
 /* The last lines of a replica's output, fit for a message; "" when there are none. */
-static void log_tail(adli_core *core, const adli_core_job *job, int group, int rank, char *out)
+static void log_tail(adli_core *core, const adli_kept_job *job, int group, int rank, char *out)
 {
     char path[4096], bytes[TAIL_BYTES];
     *out = 0;
@@ -90,7 +90,7 @@ static void log_tail(adli_core *core, const adli_core_job *job, int group, int r
     clean_text(bytes + start, end - start, out);
 }
 
-void adli_core_failure(adli_core_job *job, const char *reason, const char *message,
+void adli_core_failure(adli_kept_job *job, const char *reason, const char *message,
                        const char *detail)
 {
     adli_buf text;
@@ -103,7 +103,7 @@ void adli_core_failure(adli_core_job *job, const char *reason, const char *messa
 }
 
 /* The first failure of a group is its cause; the others follow from it. */
-static void note_failures(adli_core *core, adli_core_job *job, int group,
+static void note_failures(adli_core *core, adli_kept_job *job, int group,
                           const adli_replica_view *views, int count, double now_s)
 {
     if (job->failure_seen)
@@ -165,7 +165,7 @@ static adli_observed count_states(const adli_replica_view *views, int count)
 }
 
 /* What readers (and discovery) see of the group. */
-static void publish(adli_core *core, adli_core_job *job, int group, int count, int ready)
+static void publish(adli_core *core, adli_kept_job *job, int group, int count, int ready)
 {
     size_t bytes = (size_t)count * sizeof *core->scratch;
     bool same = job->view_group == group && job->view_count == count && job->ready == ready &&
@@ -188,7 +188,7 @@ static void publish(adli_core *core, adli_core_job *job, int group, int count, i
     core->tell = true;
 }
 
-static void observe_job(adli_core *core, adli_core_job *job, double now_s)
+static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
 {
     adli_job_info info = adli_cluster_job(core->cluster, job->number);
     adli_phase phase = info.life->phase;

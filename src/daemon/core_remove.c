@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static void drop(adli_core *core, adli_core_job **list, size_t *count, const adli_core_job *job)
+static void drop(adli_core *core, adli_kept_job **list, size_t *count, const adli_kept_job *job)
 {
     (void)core;
     for (size_t i = 0; i < *count; i++)
@@ -14,7 +14,7 @@ static void drop(adli_core *core, adli_core_job **list, size_t *count, const adl
         }
 }
 
-static adl_status remove_job(adli_core *core, adli_core_job *job, double now_s)
+static adl_status remove_job(adli_core *core, adli_kept_job *job, double now_s)
 {
     core->backend->ops->remove(core->backend->self, job->uid);
     pthread_mutex_lock(&core->changes);
@@ -36,12 +36,12 @@ static adl_status remove_job(adli_core *core, adli_core_job *job, double now_s)
 }
 
 /* The finished job that has been over for longest, when there are too many. */
-static adli_core_job *oldest_surplus(adli_core *core)
+static adli_kept_job *oldest_surplus(adli_core *core)
 {
-    adli_core_job *oldest = NULL;
+    adli_kept_job *oldest = NULL;
     int finished = 0;
     for (size_t i = 0; i < core->known_count; i++) {
-        adli_core_job *job = core->known[i];
+        adli_kept_job *job = core->known[i];
         if (job->number >= 0)
             continue;
         finished++;
@@ -51,9 +51,9 @@ static adli_core_job *oldest_surplus(adli_core *core)
     return finished > core->config.store.finished_jobs ? oldest : NULL;
 }
 
-static adli_core_job *deleted_and_over(adli_core *core)
+static adli_kept_job *deleted_and_over(adli_core *core)
 {
-    adli_core_job *found = NULL;
+    adli_kept_job *found = NULL;
     pthread_mutex_lock(&core->lock);
     for (size_t i = 0; !found && i < core->known_count; i++)
         if (core->known[i]->number < 0 && core->known[i]->deleted)
@@ -64,7 +64,7 @@ static adli_core_job *deleted_and_over(adli_core *core)
 
 void adli_core_remove_jobs(adli_core *core, double now_s)
 {
-    adli_core_job *job;
+    adli_kept_job *job;
     while ((job = deleted_and_over(core)) || (job = oldest_surplus(core)))
         if (remove_job(core, job, now_s) != ADL_OK) {
             adli_core_log(core, "not removed, tried again: %s", adl_error());

@@ -131,7 +131,7 @@ static bool sets(const adli_jobspec *spec, const char *name)
 }
 
 /* "http://HOST" as "http://job:TOKEN@HOST". */
-static void supervisor_url(adli_core *core, const adli_core_job *job, char *out, size_t size)
+static void supervisor_url(adli_core *core, const adli_kept_job *job, char *out, size_t size)
 {
     pthread_mutex_lock(&core->lock);
     const char *url = core->supervisor, *host = strstr(url, "://");
@@ -143,7 +143,7 @@ static void supervisor_url(adli_core *core, const adli_core_job *job, char *out,
 }
 
 /* ours: set after the job's own, so that they win. */
-static void make_env(adli_core *core, const adli_core_job *job, const mapping *map, int group,
+static void make_env(adli_core *core, const adli_kept_job *job, const mapping *map, int group,
                      texts *env)
 {
     const adli_jobspec *spec = &job->spec;
@@ -195,7 +195,7 @@ static adl_status make_dirs(char *path)
 
 /* workingDir as in an image: mapped; one that exists nowhere is made below the source. Without one the
  * job starts in its source. */
-static adl_status make_workdir(const adli_core_job *job, const mapping *map, adli_buf *out)
+static adl_status make_workdir(const adli_kept_job *job, const mapping *map, adli_buf *out)
 {
     const char *dir = job->spec.working_dir;
     struct stat info;
@@ -215,7 +215,7 @@ static adl_status make_workdir(const adli_core_job *job, const mapping *map, adl
     return status == ADL_OK ? make_dirs(out->data) : status;
 }
 
-static adl_status make_mapping(adli_core *core, const adli_core_job *job, mapping *map)
+static adl_status make_mapping(adli_core *core, const adli_kept_job *job, mapping *map)
 {
     const adli_backend_ops *ops = core->backend->ops;
     void *self = core->backend->self;
@@ -228,7 +228,7 @@ static adl_status make_mapping(adli_core *core, const adli_core_job *job, mappin
     return status;
 }
 
-static adl_status call_start(adli_core *core, const adli_core_job *job, int group, const int *nodes,
+static adl_status call_start(adli_core *core, const adli_kept_job *job, int group, const int *nodes,
                              int replicas, const texts *argv, const texts *env, const char *workdir)
 {
     const char **names = adli_calloc((size_t)(replicas ? replicas : 1), sizeof *names);
@@ -252,7 +252,7 @@ static adl_status call_start(adli_core *core, const adli_core_job *job, int grou
     return status;
 }
 
-adl_status adli_core_start_group(adli_core *core, adli_core_job *job, int group, const int *nodes,
+adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group, const int *nodes,
                                  int replicas)
 {
     texts argv = {0}, env = {0};

@@ -112,7 +112,7 @@ static adl_status generate_name(adli_core *core, adli_jobspec *spec)
     return adli_fail(ADL_ESTATE, "%s: no free name was found", spec->generate_name);
 }
 
-static adl_status name_job(adli_core *core, adli_core_job *job)
+static adl_status name_job(adli_core *core, adli_kept_job *job)
 {
     adli_jobspec *spec = &job->spec;
     adl_status status = ADL_OK;
@@ -124,7 +124,7 @@ static adl_status name_job(adli_core *core, adli_core_job *job)
     job->name = spec->name;
     snprintf(job->id, sizeof job->id, "%s/%s", job->ns, job->name);
     pthread_mutex_lock(&core->lock);
-    const adli_core_job *other = adli_core_find(core, job->ns, job->name);
+    const adli_kept_job *other = adli_core_find(core, job->ns, job->name);
     bool leaving = other && other->deleted;
     pthread_mutex_unlock(&core->lock);
     if (other)
@@ -133,9 +133,9 @@ static adl_status name_job(adli_core *core, adli_core_job *job)
     return ADL_OK;
 }
 
-static adl_status new_job(const char *body, size_t length, bool yaml, adli_core_job **out)
+static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_job **out)
 {
-    adli_core_job *job = *out = adli_calloc(1, sizeof *job);
+    adli_kept_job *job = *out = adli_calloc(1, sizeof *job);
     if (!job)
         return adli_fail_memory("job");
     job->number = -1;
@@ -166,7 +166,7 @@ static void put_warnings(const adli_jobspec *spec, adli_buf *out)
     adli_buf_puts(out, "]");
 }
 
-static adl_status commit_job(adli_core *core, const adli_core_job *job)
+static adl_status commit_job(adli_core *core, const adli_kept_job *job)
 {
     adli_buf fields;
     adli_buf_init(&fields, 1 << 20);
@@ -191,7 +191,7 @@ static adl_status commit_job(adli_core *core, const adli_core_job *job)
 }
 
 /* The job is the core's from here on. */
-static void admit(adli_core *core, adli_core_job *job, adli_buf *out)
+static void admit(adli_core *core, adli_kept_job *job, adli_buf *out)
 {
     pthread_mutex_lock(&core->lock);
     core->jobs[core->job_count++] = job;
@@ -214,7 +214,7 @@ static adl_status reserve(adli_core *core)
 }
 
 /* tar may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
-static adl_status submit(adli_core *core, adli_core_job *job, const char *tar, bool dry_run,
+static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, bool dry_run,
                          adli_buf *out)
 {
     char incoming[PATH_SIZE];
@@ -262,7 +262,7 @@ static adl_status submit(adli_core *core, adli_core_job *job, const char *tar, b
 adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bool yaml,
                             bool dry_run, adli_buf *out)
 {
-    adli_core_job *job;
+    adli_kept_job *job;
     adl_status status = new_job(body, length, yaml, &job);
     return status == ADL_OK ? submit(core, job, NULL, dry_run, out) : status;
 }
@@ -270,7 +270,7 @@ adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bo
 adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool dry_run,
                                     adli_buf *out)
 {
-    adli_core_job *job = NULL;
+    adli_kept_job *job = NULL;
     adli_buf body;
     bool yaml = false;
     adli_buf_init(&body, ADLI_IMAGE_JOB_MAX_BYTES);
