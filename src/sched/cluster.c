@@ -116,6 +116,11 @@ adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec
     return ADL_OK;
 }
 
+void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources request)
+{
+    find(cluster, number)->spec.request = request;
+}
+
 void adli_cluster_delete(adli_cluster *cluster, int number)
 {
     find(cluster, number)->deleted = true;

@@ -79,6 +79,8 @@ typedef struct adli_job_saved {
 } adli_job_saved;
 ADL_MUST adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec,
                                          const adli_job_saved *saved, int *job);
+/* What a replica takes, when resources are numbered anew. */
+void adli_cluster_set_request(adli_cluster *cluster, int job, adl_resources request);
 /* The user wants it gone: the life-cycle ends it. */
 void adli_cluster_delete(adli_cluster *cluster, int job);
 /* Forgets a job that is over, and its number. */
