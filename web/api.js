@@ -55,8 +55,9 @@ export function jobPath(job, rest = '') {
 export const nodePath = (node, verb) => `api/v1/nodes/${encodeURIComponent(node)}/${verb}`;
 
 // Calls take(text) for each piece of the answer as it comes; returns at its end.
-export async function text(path, { signal, take }) {
+export async function text(path, { signal, opened, take }) {
     const response = await open(path, { accept: 'text/plain', signal });
+    opened();
     await readText(response, take);
 }
 

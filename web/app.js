@@ -4,7 +4,7 @@ import { changed, decisionsTable } from './decisions.js';
 import { byId, h, setText, show } from './dom.js';
 import { duration, plural } from './format.js';
 import { JobView } from './job.js';
-import { ACTIVE, FINISHED, filterJobs, idOf, isOver, jobsTable } from './jobs.js';
+import { ACTIVE, FINISHED, ROWS_MAX, filterJobs, idOf, isOver, jobsTable } from './jobs.js';
 import { Live } from './live.js';
 import { assignLooks } from './looks.js';
 import { keepOneTabStop, moveFocus, nodesSummary, nodesView } from './nodes.js';
@@ -100,16 +100,20 @@ function renderCluster() {
         showTip(pointed);
     else
         hideTip();
-    setText(byId('jobs-summary'), jobs.length < all.length ? `${jobs.length} of ${plural(all.length, 'job')}`
-        : plural(all.length, 'job'));
+    setText(byId('jobs-summary'), (jobs.length < all.length ? `${jobs.length} of ` : '') + counted(all));
     renderJobs('active', ACTIVE, active);
     renderJobs('finished', FINISHED, finished);
     setText(byId('active-empty'), all.length ? 'No such job is waiting or running.'
         : 'No jobs yet. Submit one: adaptdl submit DIRECTORY');
     byId('active-empty').hidden = active.length > 0;
     byId('finished-box').hidden = !finished.length;
-    setText(byId('finished-summary'), plural(finished.length, 'job'));
+    setText(byId('finished-summary'), counted(finished));
     renderDecisions();
+}
+
+function counted(jobs) {
+    const more = jobs.length > ROWS_MAX ? `, ${ROWS_MAX} shown` : '';
+    return plural(jobs.length, 'job') + more;
 }
 
 function renderJobs(id, columns, jobs) {
@@ -188,19 +192,17 @@ async function confirmed(title, text, yes) {
     return dialog.returnValue === 'yes';
 }
 
-// Says what went wrong; a missing token is asked for, once.
+// True when it worked; otherwise says what went wrong.
 async function attempt(call) {
     try {
         await call();
+        return true;
     } catch (error) {
-        if (error instanceof ApiError && error.status === 401) {
-            await askToken();
-            await call().catch((again) => warn(again.message));
-        } else {
-            warn(error instanceof ApiError ? error.message : 'The server cannot be reached.');
-        }
+        warn(error instanceof ApiError ? error.message : 'The server cannot be reached.');
+        return false;
+    } finally {
+        live.touch();
     }
-    live.touch();
 }
 
 const actions = {
@@ -210,8 +212,7 @@ const actions = {
             : 'Its replicas are stopped, and its logs, checkpoints and files are removed.';
         if (!(await confirmed(`Delete ${job}?`, text, 'Delete')))
             return;
-        await attempt(() => remove(jobPath(job)));
-        if (jobView.id === job)
+        if (await attempt(() => remove(jobPath(job))) && jobView.id === job)
             location.hash = '';
     },
     async drain({ node }) {

@@ -63,7 +63,7 @@ export class JobView {
     constructor() {
         this.id = null;
         this.plots = plots();
-        this.log = new LogView(byId('log'), byId('log-note'));
+        this.log = new LogView(byId('log'), byId('log-note'), () => !this.job || isOver(this.job));
         for (const id of ['log-rank', 'log-group', 'log-follow'])
             byId(id).addEventListener('change', () => this.openLog());
     }
@@ -100,7 +100,7 @@ export class JobView {
         const select = byId(id);
         show(select, values.map((each) => {
             const [value, text] = [each].flat();
-            return h('option', { value }, text ?? value);
+            return h('option', { value, 'data-key': value }, text ?? value);
         }));
     }
 
@@ -110,6 +110,8 @@ export class JobView {
         if (!job) {
             show(byId('job-phase'), h('span', { class: 'phase' }, 'Gone'));
             byId('job-actions').replaceChildren();
+            this.job = null;
+            this.log.close();
             return;
         }
         this.job = job;

@@ -3,6 +3,8 @@ import { h } from './dom.js';
 import { NONE, clock, dateTime, duration, factor, number, percent, when } from './format.js';
 import { lookOf } from './looks.js';
 
+export const ROWS_MAX = 500; // of a table
+
 export const isOver = (job) => job.phase === 'Succeeded' || job.phase === 'Failed';
 export const idOf = (job) => `${job.namespace}/${job.name}`;
 const shownName = (job) => (job.namespace === 'default' ? job.name : idOf(job));
@@ -140,7 +142,7 @@ function header(columns, sort, table) {
 // The contents of a <table>. Roles are spelled out because narrow screens show rows as blocks, and
 // browsers forget what a table is when it is not displayed as one.
 export function jobsTable(table, columns, jobs, sort, now) {
-    const rows = sortJobs(jobs, columns, sort).map((job) =>
+    const rows = sortJobs(jobs, columns, sort).slice(0, ROWS_MAX).map((job) =>
         h('tr', { role: 'row', 'data-key': job.uid }, columns.map((column) => {
             const shown = column.cell ? column.cell(job, now) : column.value(job);
             const first = column === NAME;

@@ -26,7 +26,7 @@ export function makeJob(name, fields = {}) {
 export class Mock {
     constructor({ nodes = 2, slots = 2, stream = true } = {}) {
         Object.assign(this, { stream, version: '0.1.0', jobs: [], decisions: [], log: 'hello\n', events: [], samples: [],
-            requests: [], token: null });
+            requests: [], logs: [], token: null });
         this.nodes = Array.from({ length: nodes }, (_, i) => ({
             name: `node-${i}`, ready: true, draining: false, preemptible: false, deviceType: '',
             resources: { pods: slots }, slots,
@@ -45,6 +45,11 @@ export class Mock {
     stop() {
         this.server.closeAllConnections();
         this.server.close();
+    }
+
+    // As a daemon does that is stopped in peace.
+    endLogs() {
+        this.logs.splice(0).forEach((response) => response.end());
     }
 
     event(type, job, message) {
@@ -108,6 +113,7 @@ export class Mock {
         } else if (what === 'logs') {
             response.writeHead(200, { 'Content-Type': 'text/plain' });
             response.write(this.log);
+            this.logs.push(response);
         } else {
             json(job);
         }

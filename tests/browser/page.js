@@ -207,6 +207,23 @@ const tests = {
         assert.match(await plot.locator('.plot-tip').innerText(), /\n2$/);
     }, { hash: JOB }),
 
+    'the log keeps the chosen group and goes on after a break': withPage(async (page, mock) => {
+        const log = page.getByRole('log', { name: 'Log' });
+        await log.getByText('hello').waitFor();
+        await page.getByText('following').waitFor();
+        const group = page.getByRole('combobox', { name: 'Group' });
+        await group.selectOption('1');
+        mock.jobs[0].group = 3;
+        mock.event('JobRescaled', 'default/mnist', 'again');
+        await until('a third group', async () => await group.locator('option').count() === 4);
+        assert.equal(await group.inputValue(), '1');
+        await group.selectOption('newest');
+        await page.getByText('following').waitFor();
+        mock.log = 'hello again\n';
+        mock.endLogs();
+        await log.getByText('hello again').waitFor();
+    }, { hash: JOB }),
+
     'the decision log is told in words': withPage(async (page) => {
         const table = page.getByRole('table', { name: 'Decisions' });
         assert.equal(await table.getByRole('row').count(), 2);
