@@ -150,6 +150,23 @@ const tests = {
         await browser.close(page);
     },
 
+    'a hidden tab lets go of its connections': withPage(async (page, mock) => {
+        const hide = (hidden) => page.evaluate((value) => {
+            Object.defineProperty(document, 'hidden', { value, configurable: true });
+            document.dispatchEvent(new Event('visibilitychange'));
+        }, hidden);
+        assert.equal(mock.streams.size, 1);
+        await page.clock.install();
+        await hide(true);
+        await page.clock.fastForward(31000);
+        await page.getByRole('status').filter({ hasText: 'paused' }).waitFor();
+        await until('no stream', () => mock.streams.size === 0);
+        mock.jobs[1].phase = 'Starting';
+        await hide(false);
+        await page.getByRole('status').filter({ hasText: 'live' }).waitFor();
+        await jobRow(page, 'alpha').filter({ hasText: 'Starting' }).waitFor();
+    }),
+
     'cells are reached and read by keyboard': withPage(async (page) => {
         const first = page.getByRole('link', { name: /^slot 0: *mnist *, rank 0$/ });
         const second = page.getByRole('link', { name: /^slot 0: *mnist *, rank 1$/ });
