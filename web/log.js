@@ -21,12 +21,16 @@ export class LogView {
         this.abort = new AbortController();
         const { signal } = this.abort;
         const query = new URLSearchParams({ rank, tail: TAIL_LINES });
-        if (group !== null)
-            query.set('group', group);
-        if (follow)
-            query.set('follow', 1);
+        if (group !== null) query.set('group', group);
+        if (follow) query.set('follow', 1);
         this.note.textContent = 'loading';
-        while (!(await this.read(`${jobPath(job, '/logs')}?${query}`, follow && group === null, signal)))
+        while (
+            !(await this.read(
+                `${jobPath(job, '/logs')}?${query}`,
+                follow && group === null,
+                signal,
+            ))
+        )
             await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
 
@@ -36,25 +40,26 @@ export class LogView {
 
     // Reads from the start of the tail; true when there is no point in doing it again.
     async read(path, follow, signal) {
-        if (signal.aborted)
-            return true;
+        if (signal.aborted) return true;
         this.output.replaceChildren();
         this.length = 0;
         try {
             await text(path, {
                 signal,
-                opened: () => { this.note.textContent = follow ? 'following' : ''; },
+                opened: () => {
+                    this.note.textContent = follow ? 'following' : '';
+                },
                 take: (chunk) => this.append(chunk),
             });
         } catch (error) {
             const status = error instanceof ApiError ? error.status : 0;
             if (!signal.aborted)
-                this.note.textContent = { 0: 'reconnecting', 404: 'no output yet' }[status] ?? error.message;
+                this.note.textContent =
+                    { 0: 'reconnecting', 404: 'no output yet' }[status] ?? error.message;
             return signal.aborted || (status !== 0 && status !== 404);
         }
         // A daemon that is stopped ends the stream, too.
-        if (follow && !this.isOver())
-            return false;
+        if (follow && !this.isOver()) return false;
         this.note.textContent = this.length ? 'end of the log' : 'nothing was printed';
         return true;
     }
@@ -62,14 +67,16 @@ export class LogView {
     append(chunk) {
         const { output } = this;
         const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 24;
-        const clean = chunk.replace(ESCAPES, '').replace(/\r\n/g, '\n').replace(/^.*\r(?!\n)/gm, '');
+        const clean = chunk
+            .replace(ESCAPES, '')
+            .replace(/\r\n/g, '\n')
+            .replace(/^.*\r(?!\n)/gm, '');
         output.append(document.createTextNode(clean));
         this.length += clean.length;
         while (this.length > KEEP_CHARACTERS && output.childNodes.length > 1) {
             this.length -= output.firstChild.data.length;
             output.firstChild.remove();
         }
-        if (atEnd)
-            output.scrollTop = output.scrollHeight;
+        if (atEnd) output.scrollTop = output.scrollHeight;
     }
 }

@@ -9,9 +9,11 @@ let cluster;
 let page;
 
 const status = (text) => page.getByRole('status').filter({ hasText: text });
-const row = (name) => page.getByRole('row').filter({ has: page.getByRole('rowheader', { name, exact: true }) });
+const row = (name) =>
+    page.getByRole('row').filter({ has: page.getByRole('rowheader', { name, exact: true }) });
 const cells = () => page.locator('a.cell');
-const node = (name) => page.getByRole('listitem').filter({ has: page.getByRole('heading', { name }) });
+const node = (name) =>
+    page.getByRole('listitem').filter({ has: page.getByRole('heading', { name }) });
 
 const tests = {
     'the page is served without a token, the API is not': async () => {
@@ -42,31 +44,52 @@ const tests = {
     'a job appears, runs and reports': async () => {
         await cluster.mnist('digits');
         await row('digits').filter({ hasText: 'Running' }).waitFor({ timeout: SLOW_MS });
-        await until('a cell', async () => await cells().count() >= 1);
+        await until('a cell', async () => (await cells().count()) >= 1);
         await row('digits').getByRole('progressbar').waitFor({ timeout: SLOW_MS });
-        await until('its goodput', async () => {
-            const { goodput } = (await cluster.job('digits')).train ?? {};
-            return goodput > 0;
-        }, SLOW_MS);
+        await until(
+            'its goodput',
+            async () => {
+                const { goodput } = (await cluster.job('digits')).train ?? {};
+                return goodput > 0;
+            },
+            SLOW_MS,
+        );
     },
 
     'the page follows when the job rescales': async () => {
-        await until('two cells of digits', async () => await cells().count() >= 2, SLOW_MS);
-        await row('digits').getByRole('cell', { name: /^(\d+)\/\1$/ }).waitFor({ timeout: SLOW_MS });
+        await until('two cells of digits', async () => (await cells().count()) >= 2, SLOW_MS);
+        await row('digits')
+            .getByRole('cell', { name: /^(\d+)\/\1$/ })
+            .waitFor({ timeout: SLOW_MS });
         const job = await cluster.job('digits');
         assert.ok(job.restarts >= 1, `restarts ${job.restarts}`);
-        await page.getByRole('log', { name: 'Changes' }).getByText('default/digits').first().waitFor({ state: 'attached' });
-        await page.getByRole('table', { name: 'Decisions' }).getByRole('link', { name: 'digits' }).first().waitFor();
+        await page
+            .getByRole('log', { name: 'Changes' })
+            .getByText('default/digits')
+            .first()
+            .waitFor({ state: 'attached' });
+        await page
+            .getByRole('table', { name: 'Decisions' })
+            .getByRole('link', { name: 'digits' })
+            .first()
+            .waitFor();
     },
 
     'the job view has plots, decisions, events and the log': async () => {
         await row('digits').getByRole('link', { name: 'digits' }).click();
         await page.getByRole('heading', { name: 'default/digits' }).waitFor();
-        await page.getByRole('img', { name: /^Replicas over time.*between 1 and/ }).waitFor({ timeout: SLOW_MS });
+        await page
+            .getByRole('img', { name: /^Replicas over time.*between 1 and/ })
+            .waitFor({ timeout: SLOW_MS });
         await page.getByRole('img', { name: /^Progress over time/ }).waitFor({ timeout: SLOW_MS });
-        await page.getByRole('log', { name: 'Log' }).getByText(/Train Epoch/).waitFor({ timeout: SLOW_MS });
+        await page
+            .getByRole('log', { name: 'Log' })
+            .getByText(/Train Epoch/)
+            .waitFor({ timeout: SLOW_MS });
         await page.getByRole('region', { name: 'Events' }).getByText('JobPhase').first().waitFor();
-        assert.ok(await page.getByRole('table', { name: 'Decisions' }).getByRole('row').count() >= 2);
+        assert.ok(
+            (await page.getByRole('table', { name: 'Decisions' }).getByRole('row').count()) >= 2,
+        );
         await page.getByRole('link', { name: '← Cluster' }).click();
         await row('digits').waitFor();
     },
@@ -76,11 +99,18 @@ const tests = {
         await page.getByRole('button', { name: `Drain ${target}`, exact: true }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
         await node(target).getByText('draining').waitFor();
-        await until('no replica there', async () => await node(target).locator('a.cell').count() === 0, SLOW_MS);
+        await until(
+            'no replica there',
+            async () => (await node(target).locator('a.cell').count()) === 0,
+            SLOW_MS,
+        );
         await row('digits').filter({ hasText: 'Running' }).waitFor({ timeout: SLOW_MS });
         await page.getByRole('button', { name: `Undrain ${target}`, exact: true }).click();
         await page.getByRole('button', { name: `Drain ${target}`, exact: true }).waitFor();
-        assert.equal((await cluster.api('GET', 'nodes')).items.find((each) => each.name === target).draining, false);
+        assert.equal(
+            (await cluster.api('GET', 'nodes')).items.find((each) => each.name === target).draining,
+            false,
+        );
     },
 
     'the page survives a killed daemon': async () => {
@@ -100,7 +130,9 @@ const tests = {
 
     'hostile output stays text': async () => {
         const attack = '<img src=x onerror="window.hacked=1">';
-        await cluster.submit('hostile', ['sh', '-c', `echo '${attack}'; exit 3`], { maxRetries: 0 });
+        await cluster.submit('hostile', ['sh', '-c', `echo '${attack}'; exit 3`], {
+            maxRetries: 0,
+        });
         await row('hostile').filter({ hasText: 'Failed' }).waitFor({ timeout: SLOW_MS });
         await row('hostile').getByRole('link').click();
         await page.getByRole('log', { name: 'Log' }).getByText(attack).waitFor();
@@ -123,7 +155,7 @@ const tests = {
         await row('digits').waitFor({ state: 'detached', timeout: SLOW_MS });
         const names = (await cluster.api('GET', 'jobs')).items.map((job) => job.name);
         assert.ok(!names.includes('digits'));
-        await until('its cells are gone', async () => await cells().count() === 0);
+        await until('its cells are gone', async () => (await cells().count()) === 0);
     },
 
     'there were no errors and no requests elsewhere': (browser) => browser.close(page),
@@ -132,16 +164,25 @@ const tests = {
 // The pictures of docs/dashboard.md: a cluster in the middle of its work.
 async function screenshots(browser) {
     await cluster.mnist('digits-small', { epochs: 2, examples: 2000 });
-    await until('a finished job', async () => (await cluster.job('digits-small')).phase === 'Succeeded', SLOW_MS);
+    await until(
+        'a finished job',
+        async () => (await cluster.job('digits-small')).phase === 'Succeeded',
+        SLOW_MS,
+    );
     for (const name of ['digits', 'digits-wide', 'digits-late']) {
         await cluster.mnist(name);
         await new Promise((resolve) => setTimeout(resolve, 15000));
     }
     await new Promise((resolve) => setTimeout(resolve, 30000));
     const shot = async (name, hash, colorScheme) => {
-        const view = await browser.open(`${cluster.url}#token=${cluster.token}`, { colorScheme, viewport: { width: 1200, height: 820 } });
+        const view = await browser.open(`${cluster.url}#token=${cluster.token}`, {
+            colorScheme,
+            viewport: { width: 1200, height: 820 },
+        });
         await view.getByRole('status').filter({ hasText: 'live' }).waitFor();
-        await view.evaluate((where) => { location.hash = where; }, hash);
+        await view.evaluate((where) => {
+            location.hash = where;
+        }, hash);
         await new Promise((resolve) => setTimeout(resolve, 3000));
         await view.screenshot({ path: `docs/images/dashboard-${name}.png` });
         await browser.close(view);
@@ -162,8 +203,7 @@ try {
     page = await browser.open(cluster.url);
     page.tolerated.push(/status of 401/);
     failed = await run(tests, browser, process.argv[2]);
-    if (process.env.SCREENSHOTS)
-        await screenshots(browser);
+    if (process.env.SCREENSHOTS) await screenshots(browser);
 } finally {
     await browser.stop();
     await cluster.stop();

@@ -37,17 +37,30 @@ export class Cluster {
 
     // Also after kill: the same state, the same port.
     async run() {
-        const flags = ['--config', this.config, '--state', this.state, '--nodes', '2', '--slots', '2',
-            '--listen', `127.0.0.1:${this.port}`, '--token-file', this.tokenFile];
+        const flags = [
+            '--config',
+            this.config,
+            '--state',
+            this.state,
+            '--nodes',
+            '2',
+            '--slots',
+            '2',
+            '--listen',
+            `127.0.0.1:${this.port}`,
+            '--token-file',
+            this.tokenFile,
+        ];
         this.output = '';
         this.daemon = spawn(PROGRAM, flags, { stdio: ['ignore', 'pipe', 'pipe'] });
         const ended = new Promise((resolve) => this.daemon.on('exit', resolve));
         this.ended = ended;
         for (const stream of [this.daemon.stdout, this.daemon.stderr])
-            stream.on('data', (data) => { this.output = (this.output + data).slice(-4000); });
+            stream.on('data', (data) => {
+                this.output = (this.output + data).slice(-4000);
+            });
         await until('the daemon answers', async () => {
-            if (this.daemon.exitCode !== null)
-                return true;
+            if (this.daemon.exitCode !== null) return true;
             return (await fetch(`${this.url}healthz`)).ok;
         });
         if (this.daemon.exitCode !== null)
@@ -62,7 +75,8 @@ export class Cluster {
 
     async api(method, where, body) {
         const response = await fetch(`${this.url}api/v1/${where}`, {
-            method, body: body && JSON.stringify(body),
+            method,
+            body: body && JSON.stringify(body),
             headers: { Authorization: `Bearer ${this.token}`, 'Content-Type': 'application/json' },
         });
         const answer = await response.json();
@@ -73,15 +87,32 @@ export class Cluster {
 
     submit(name, command, spec = {}) {
         return this.api('POST', 'jobs', {
-            apiVersion: 'adaptdl.petuum.com/v1', kind: 'AdaptDLJob', metadata: { name },
-            spec: { template: { spec: { containers: [{ name: 'main', image: 'none', command }] } }, ...spec },
+            apiVersion: 'adaptdl.petuum.com/v1',
+            kind: 'AdaptDLJob',
+            metadata: { name },
+            spec: {
+                template: { spec: { containers: [{ name: 'main', image: 'none', command }] } },
+                ...spec,
+            },
         });
     }
 
     // A job that trains until it is deleted or has had its epochs.
     mnist(name, { epochs = 200, examples = 6000, spec = {} } = {}) {
-        return this.submit(name, [MNIST, '--examples', String(examples), '--epochs', String(epochs), '--threads', '1',
-            '--autoscale'], spec);
+        return this.submit(
+            name,
+            [
+                MNIST,
+                '--examples',
+                String(examples),
+                '--epochs',
+                String(epochs),
+                '--threads',
+                '1',
+                '--autoscale',
+            ],
+            spec,
+        );
     }
 
     job(name) {
@@ -90,8 +121,7 @@ export class Cluster {
 
     // Ends the jobs, then the daemon (which alone would leave them running), and removes all files.
     async stop() {
-        if (this.daemon.exitCode !== null || this.daemon.signalCode !== null)
-            await this.run();
+        if (this.daemon.exitCode !== null || this.daemon.signalCode !== null) await this.run();
         const jobs = async () => (await this.api('GET', 'jobs')).items;
         for (const job of await jobs())
             await this.api('DELETE', `jobs/${job.namespace}/${job.name}`);
