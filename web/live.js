@@ -5,7 +5,7 @@
 import { ApiError, events, get } from './api.js';
 
 const GAP_MS = 400; // between two fetches
-const CHECK_MS = 10000; // even when no event comes
+const CHECK_MS = 5000; // even when no event comes
 const POLL_MS = 3000;
 const POLLS_BEFORE_STREAM = 10;
 const RETRY_MS = [300, 600, 1000, 2000, 4000];
