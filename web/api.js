@@ -18,15 +18,21 @@ export const token = {
     forget: () => sessionStorage.removeItem(KEY),
 };
 
-async function open(path, { method = 'GET', accept = 'application/json', headers = {}, signal } = {}) {
+async function open(
+    path,
+    { method = 'GET', accept = 'application/json', headers = {}, signal } = {},
+) {
     const sent = { Accept: accept, ...headers };
-    if (token.get())
-        sent.Authorization = `Bearer ${token.get()}`;
+    if (token.get()) sent.Authorization = `Bearer ${token.get()}`;
     const response = await fetch(new URL(path, ROOT), {
-        method, headers: sent, signal, cache: 'no-store', credentials: 'omit', redirect: 'error',
+        method,
+        headers: sent,
+        signal,
+        cache: 'no-store',
+        credentials: 'omit',
+        redirect: 'error',
     });
-    if (!response.ok)
-        throw new ApiError(response.status, await errorText(response));
+    if (!response.ok) throw new ApiError(response.status, await errorText(response));
     return response;
 }
 
@@ -55,8 +61,9 @@ export function jobPath(job, rest = '') {
 export const nodePath = (node, verb) => `api/v1/nodes/${encodeURIComponent(node)}/${verb}`;
 
 // Calls take(text) for each piece of the answer as it comes; returns at its end.
-export async function text(path, { signal, take }) {
+export async function text(path, { signal, opened, take }) {
     const response = await open(path, { accept: 'text/plain', signal });
+    opened();
     await readText(response, take);
 }
 
@@ -64,8 +71,7 @@ async function readText(response, take) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
         const { done, value } = await reader.read();
-        if (done)
-            return;
+        if (done) return;
         take(value);
     }
 }
@@ -83,16 +89,12 @@ export function eventParser(take) {
             return;
         }
         const colon = text.indexOf(':');
-        if (colon === 0)
-            return;
+        if (colon === 0) return;
         const field = colon < 0 ? text : text.slice(0, colon);
         const value = colon < 0 ? '' : text.slice(colon + 1).replace(/^ /, '');
-        if (field === 'data')
-            event.data.push(value);
-        else if (field === 'event')
-            event.type = value;
-        else if (field === 'id')
-            event.id = value;
+        if (field === 'data') event.data.push(value);
+        else if (field === 'event') event.type = value;
+        else if (field === 'id') event.id = value;
     };
     return (chunk) => {
         const lines = (rest + chunk).split(/\r\n|\n|\r(?!$)/);
@@ -105,13 +107,18 @@ export function eventParser(take) {
 // false at once when the server (or something before it) does not stream.
 export async function events(since, { signal, take, opened }) {
     const response = await open(`api/v1/events?since=${since}`, {
-        accept: 'text/event-stream', headers: { 'Last-Event-ID': String(since) }, signal,
+        accept: 'text/event-stream',
+        headers: { 'Last-Event-ID': String(since) },
+        signal,
     });
     if (!response.headers.get('Content-Type')?.startsWith('text/event-stream')) {
         await response.body?.cancel();
         return false;
     }
     opened();
-    await readText(response, eventParser(({ data }) => take(JSON.parse(data))));
+    await readText(
+        response,
+        eventParser(({ data }) => take(JSON.parse(data))),
+    );
     return true;
 }

@@ -4,7 +4,7 @@ import { changed, decisionsTable } from './decisions.js';
 import { byId, h, setText, show } from './dom.js';
 import { duration, plural } from './format.js';
 import { JobView } from './job.js';
-import { ACTIVE, FINISHED, filterJobs, idOf, isOver, jobsTable } from './jobs.js';
+import { ACTIVE, FINISHED, ROWS_MAX, filterJobs, idOf, isOver, jobsTable } from './jobs.js';
 import { Live } from './live.js';
 import { assignLooks } from './looks.js';
 import { keepOneTabStop, moveFocus, nodesSummary, nodesView } from './nodes.js';
@@ -12,16 +12,35 @@ import { keepOneTabStop, moveFocus, nodesSummary, nodesView } from './nodes.js';
 const DECISIONS_SHOWN = 40;
 const HIDDEN_PAUSE_MS = 30000;
 const STATES = {
-    connecting: 'connecting', live: 'live', polling: 'polling', reconnecting: 'reconnecting',
-    token: 'token needed', paused: 'paused',
+    connecting: 'connecting',
+    live: 'live',
+    polling: 'polling',
+    reconnecting: 'reconnecting',
+    token: 'token needed',
+    paused: 'paused',
 };
 // Events worth interrupting somebody for who cannot see the page.
-const SPOKEN = new Set(['JobCreated', 'JobPhase', 'JobRescaled', 'JobDeleted', 'ReplicaFailed',
-    'NodeDrained', 'NodeUndrained', 'NodeLost', 'NodeReady']);
+const SPOKEN = new Set([
+    'JobCreated',
+    'JobPhase',
+    'JobRescaled',
+    'JobDeleted',
+    'ReplicaFailed',
+    'NodeDrained',
+    'NodeUndrained',
+    'NodeLost',
+    'NodeReady',
+]);
 
 const state = {
-    cluster: null, jobs: new Map(), decisions: [], clockOffset: 0,
-    sort: { active: { column: 'Age', descending: true }, finished: { column: 'Finished', descending: true } },
+    cluster: null,
+    jobs: new Map(),
+    decisions: [],
+    clockOffset: 0,
+    sort: {
+        active: { column: 'Age', descending: true },
+        finished: { column: 'Finished', descending: true },
+    },
 };
 const jobView = new JobView();
 const live = new Live({ onData, onEvent, onState, askToken });
@@ -57,33 +76,34 @@ function onState(name) {
 function announce(text) {
     const news = byId('news');
     news.append(h('p', null, text));
-    while (news.childNodes.length > 5)
-        news.firstChild.remove();
+    while (news.childNodes.length > 5) news.firstChild.remove();
 }
 
 // ---- what is shown ----
 
 function render() {
-    if (!state.cluster)
-        return;
+    if (!state.cluster) return;
     renderHeader();
-    if (jobView.id === null)
-        renderCluster();
-    else
-        jobView.update(state.jobs, now());
+    if (jobView.id === null) renderCluster();
+    else jobView.update(state.jobs, now());
 }
 
 function renderHeader() {
     const { cluster } = state;
     setText(byId('version'), cluster.version);
     const next = cluster.nextRound === null ? null : cluster.nextRound - now();
-    const phases = Object.entries(cluster.jobs).filter(([phase, count]) => count > 0 || phase === 'Running');
-    const fact = (name, value) => h('div', { 'data-key': name }, h('dt', null, name), h('dd', null, value));
-    show(byId('facts'),
+    const phases = Object.entries(cluster.jobs).filter(
+        ([phase, count]) => count > 0 || phase === 'Running',
+    );
+    const fact = (name, value) =>
+        h('div', { 'data-key': name }, h('dt', null, name), h('dd', null, value));
+    show(
+        byId('facts'),
         fact('policy', cluster.policy),
         fact('round', cluster.round),
         next !== null && fact('next round', next > 0 ? `in ${duration(next)}` : 'now'),
-        phases.map(([phase, count]) => fact(phase.toLowerCase(), count)));
+        phases.map(([phase, count]) => fact(phase.toLowerCase(), count)),
+    );
 }
 
 function renderCluster() {
@@ -96,20 +116,29 @@ function renderCluster() {
     show(byId('nodes'), nodesView(cluster, state.jobs));
     keepOneTabStop(byId('nodes'));
     const pointed = byId('nodes').querySelector('a.cell:hover, a.cell:focus');
-    if (pointed)
-        showTip(pointed);
-    else
-        hideTip();
-    setText(byId('jobs-summary'), jobs.length < all.length ? `${jobs.length} of ${plural(all.length, 'job')}`
-        : plural(all.length, 'job'));
+    if (pointed) showTip(pointed);
+    else hideTip();
+    setText(
+        byId('jobs-summary'),
+        (jobs.length < all.length ? `${jobs.length} of ` : '') + counted(all),
+    );
     renderJobs('active', ACTIVE, active);
     renderJobs('finished', FINISHED, finished);
-    setText(byId('active-empty'), all.length ? 'No such job is waiting or running.'
-        : 'No jobs yet. Submit one: adaptdl submit DIRECTORY');
+    setText(
+        byId('active-empty'),
+        all.length
+            ? 'No such job is waiting or running.'
+            : 'No jobs yet. Submit one: adaptdl submit DIRECTORY',
+    );
     byId('active-empty').hidden = active.length > 0;
     byId('finished-box').hidden = !finished.length;
-    setText(byId('finished-summary'), plural(finished.length, 'job'));
+    setText(byId('finished-summary'), counted(finished));
     renderDecisions();
+}
+
+function counted(jobs) {
+    const more = jobs.length > ROWS_MAX ? `, ${ROWS_MAX} shown` : '';
+    return plural(jobs.length, 'job') + more;
 }
 
 function renderJobs(id, columns, jobs) {
@@ -119,30 +148,32 @@ function renderJobs(id, columns, jobs) {
 
 function renderDecisions() {
     const only = byId('changes').checked;
-    const decisions = state.decisions.filter((each) => !only || changed(each)).slice(0, DECISIONS_SHOWN);
+    const decisions = state.decisions
+        .filter((each) => !only || changed(each))
+        .slice(0, DECISIONS_SHOWN);
     byId('decisions').hidden = !decisions.length;
     byId('decisions-empty').hidden = decisions.length > 0;
-    setText(byId('decisions-empty'), only ? 'No allocation was changed lately.' : 'No round has decided anything yet.');
+    setText(
+        byId('decisions-empty'),
+        only ? 'No allocation was changed lately.' : 'No round has decided anything yet.',
+    );
     show(byId('decisions'), decisionsTable(decisions, true));
 }
 
 // Countdown and ages go on between two updates.
 function tick() {
-    if (!state.cluster || document.hidden)
-        return;
+    if (!state.cluster || document.hidden) return;
     renderHeader();
-    if (jobView.id !== null)
-        jobView.tick(now());
+    if (jobView.id !== null) jobView.tick(now());
 }
 
 // ---- where we are: #job=ns/name, or the cluster ----
 
-// A link may bring the token (adaptdl prints one): it is kept as if it had been typed, and leaves the
-// address at once. What follows # is never sent to a server.
+// A link may bring the token: it is kept as if it had been typed, and leaves the address at once. What
+// follows # is never sent to a server.
 function takeTokenFromAddress() {
     const match = /^#token=([^&]+)$/.exec(location.hash);
-    if (!match)
-        return;
+    if (!match) return;
     token.set(decodeURIComponent(match[1]));
     history.replaceState(null, '', location.pathname);
 }
@@ -159,13 +190,10 @@ function route({ focus = true } = {}) {
     byId('cluster-view').hidden = id !== null;
     byId('job-view').hidden = id === null;
     document.title = id === null ? 'AdaptDL' : `${id} · AdaptDL`;
-    if (id === null)
-        jobView.close();
-    else
-        jobView.open(id);
+    if (id === null) jobView.close();
+    else jobView.open(id);
     render();
-    if (!focus)
-        return;
+    if (!focus) return;
     window.scrollTo(0, 0);
     (id === null ? byId('main') : byId('job-title')).focus({ preventScroll: true });
 }
@@ -188,34 +216,31 @@ async function confirmed(title, text, yes) {
     return dialog.returnValue === 'yes';
 }
 
-// Says what went wrong; a missing token is asked for, once.
+// True when it worked; otherwise says what went wrong.
 async function attempt(call) {
     try {
         await call();
+        return true;
     } catch (error) {
-        if (error instanceof ApiError && error.status === 401) {
-            await askToken();
-            await call().catch((again) => warn(again.message));
-        } else {
-            warn(error instanceof ApiError ? error.message : 'The server cannot be reached.');
-        }
+        warn(error instanceof ApiError ? error.message : 'The server cannot be reached.');
+        return false;
+    } finally {
+        live.touch();
     }
-    live.touch();
 }
 
 const actions = {
     async delete({ job }) {
         const over = isOver(state.jobs.get(job) ?? {});
-        const text = over ? 'Its logs, checkpoints and files are removed.'
+        const text = over
+            ? 'Its logs, checkpoints and files are removed.'
             : 'Its replicas are stopped, and its logs, checkpoints and files are removed.';
-        if (!(await confirmed(`Delete ${job}?`, text, 'Delete')))
-            return;
-        await attempt(() => remove(jobPath(job)));
-        if (jobView.id === job)
-            location.hash = '';
+        if (!(await confirmed(`Delete ${job}?`, text, 'Delete'))) return;
+        if ((await attempt(() => remove(jobPath(job)))) && jobView.id === job) location.hash = '';
     },
     async drain({ node }) {
-        const text = 'Jobs there save a checkpoint and go elsewhere; nothing is started there until it is undrained.';
+        const text =
+            'Jobs there save a checkpoint and go elsewhere; nothing starts there until it is undrained.';
         if (await confirmed(`Drain ${node}?`, text, 'Drain'))
             await attempt(() => post(nodePath(node, 'drain')));
     },
@@ -237,15 +262,22 @@ let asking = null;
 function askToken() {
     const dialog = byId('token-dialog');
     asking ??= new Promise((resolve) => {
-        setText(byId('token-text'), token.get() ? 'The server did not accept this token.' : 'This server asks for a token.');
+        setText(
+            byId('token-text'),
+            token.get() ? 'The server did not accept this token.' : 'This server asks for a token.',
+        );
         byId('token').value = '';
         dialog.showModal();
-        dialog.addEventListener('close', () => {
-            token.set(byId('token').value.trim());
-            byId('token').value = '';
-            asking = null;
-            resolve();
-        }, { once: true });
+        dialog.addEventListener(
+            'close',
+            () => {
+                token.set(byId('token').value.trim());
+                byId('token').value = '';
+                asking = null;
+                resolve();
+            },
+            { once: true },
+        );
     });
     return asking;
 }
@@ -257,7 +289,8 @@ function showTip(cell) {
     const box = cell.getBoundingClientRect();
     setText(tip, cell.dataset.tip);
     tip.hidden = false;
-    tip.style.left = `${Math.max(4, Math.min(box.left, document.documentElement.clientWidth - tip.offsetWidth - 4))}px`;
+    const room = document.documentElement.clientWidth - tip.offsetWidth - 4;
+    tip.style.left = `${Math.max(4, Math.min(box.left, room))}px`;
     tip.style.top = `${box.bottom + 6}px`;
     for (const other of document.querySelectorAll('a.cell'))
         other.classList.toggle('related', other.dataset.job === cell.dataset.job);
@@ -273,24 +306,25 @@ function hideTip() {
 function listen() {
     document.addEventListener('click', (event) => {
         const target = event.target.closest('[data-act]');
-        if (target)
-            actions[target.dataset.act](target.dataset);
+        if (target) actions[target.dataset.act](target.dataset);
     });
     const nodes = byId('nodes');
-    for (const [type, each] of [['mouseover', showTip], ['focusin', showTip], ['mouseout', hideTip], ['focusout', hideTip]]) {
+    for (const [type, each] of [
+        ['mouseover', showTip],
+        ['focusin', showTip],
+        ['mouseout', hideTip],
+        ['focusout', hideTip],
+    ]) {
         nodes.addEventListener(type, (event) => {
             const cell = event.target.closest('a.cell');
-            if (cell)
-                each(cell);
+            if (cell) each(cell);
         });
     }
     nodes.addEventListener('keydown', (event) => {
-        if (moveFocus(nodes, event.key))
-            event.preventDefault();
+        if (moveFocus(nodes, event.key)) event.preventDefault();
     });
     document.addEventListener('keydown', (event) => {
-        if (event.key === 'Escape')
-            hideTip();
+        if (event.key === 'Escape') hideTip();
     });
     document.querySelector('.skip').addEventListener('click', (event) => {
         event.preventDefault(); // the address says which job is shown
@@ -330,8 +364,7 @@ function listenVisibility() {
             }, HIDDEN_PAUSE_MS);
         } else if (live.paused) {
             live.unpause();
-            if (jobView.id !== null)
-                jobView.openLog();
+            if (jobView.id !== null) jobView.openLog();
         }
     });
 }

@@ -25,8 +25,7 @@ function append(element, children) {
 export function s(tag, props, ...children) {
     const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
     for (const [name, value] of Object.entries(props ?? {})) {
-        if (value !== null && value !== undefined)
-            element.setAttribute(name, String(value));
+        if (value !== null && value !== undefined) element.setAttribute(name, String(value));
     }
     append(element, children);
     return element;
@@ -36,32 +35,30 @@ export const byId = (id) => document.getElementById(id);
 
 // Only touches the page when the text differs, so that a live region speaks of changes alone.
 export function setText(element, text) {
-    if (element.textContent !== text)
-        element.textContent = text;
+    if (element.textContent !== text) element.textContent = text;
 }
 
 function patchAttributes(old, wanted) {
     for (const { name } of [...old.attributes]) {
-        if (!wanted.hasAttribute(name))
-            old.removeAttribute(name);
+        if (!wanted.hasAttribute(name)) old.removeAttribute(name);
     }
     for (const { name, value } of wanted.attributes) {
-        if (old.getAttribute(name) !== value)
-            old.setAttribute(name, value);
+        if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
 }
 
-const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute('data-key') : null);
+const keyOf = (node) =>
+    node.nodeType === Node.ELEMENT_NODE ? node.getAttribute('data-key') : null;
 
-const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+const alike = (a, b) =>
+    a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
 
 // Makes the children of old those of wanted (whose nodes are used up). Children with a data-key are
 // matched by it, others by their place.
 export function patch(old, wanted) {
     const keyed = new Map();
     for (const child of old.childNodes) {
-        if (keyOf(child) !== null)
-            keyed.set(keyOf(child), child);
+        if (keyOf(child) !== null) keyed.set(keyOf(child), child);
     }
     let place = old.firstChild;
     for (const child of [...wanted.childNodes]) {
@@ -71,13 +68,10 @@ export function patch(old, wanted) {
             old.insertBefore(child, place);
             continue;
         }
-        if (match === place)
-            place = place.nextSibling;
-        else
-            old.insertBefore(match, place);
+        if (match === place) place = place.nextSibling;
+        else old.insertBefore(match, place);
         if (match.nodeType === Node.TEXT_NODE) {
-            if (match.data !== child.data)
-                match.data = child.data;
+            if (match.data !== child.data) match.data = child.data;
         } else {
             patchAttributes(match, child);
             patch(match, child);

@@ -5,7 +5,7 @@
 import { ApiError, events, get } from './api.js';
 
 const GAP_MS = 400; // between two fetches
-const CHECK_MS = 10000; // even when no event comes
+const CHECK_MS = 5000; // even when no event comes
 const POLL_MS = 3000;
 const POLLS_BEFORE_STREAM = 10;
 const RETRY_MS = [300, 600, 1000, 2000, 4000];
@@ -24,8 +24,7 @@ export class Live {
     }
 
     setState(state) {
-        if (state === this.state)
-            return;
+        if (state === this.state) return;
         this.state = state;
         this.handlers.onState(state);
     }
@@ -52,7 +51,9 @@ export class Live {
         for (;;) {
             if (this.paused) {
                 this.setState('paused');
-                await new Promise((resolve) => { this.resume = resolve; });
+                await new Promise((resolve) => {
+                    this.resume = resolve;
+                });
             }
             try {
                 await this.fetch();
@@ -65,8 +66,7 @@ export class Live {
                     continue;
                 }
             }
-            if (this.paused)
-                continue;
+            if (this.paused) continue;
             this.setState('reconnecting');
             const pause = RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)];
             await sleep(pause * (0.75 + Math.random() / 2));
@@ -76,11 +76,12 @@ export class Live {
     async fetch() {
         this.wanted = false;
         const [cluster, jobs, decisions] = await Promise.all([
-            get('api/v1/cluster'), get('api/v1/jobs'), get('api/v1/decisions?limit=200'),
+            get('api/v1/cluster'),
+            get('api/v1/jobs'),
+            get('api/v1/decisions?limit=200'),
         ]);
         // The first picture includes all events so far; a store that was replaced counts from the start.
-        if (!this.last || cluster.lastEvent < this.last)
-            this.last = cluster.lastEvent;
+        if (!this.last || cluster.lastEvent < this.last) this.last = cluster.lastEvent;
         this.handlers.onData({ cluster, jobs: jobs.items, decisions: decisions.items });
     }
 
@@ -93,7 +94,10 @@ export class Live {
                 opened: () => this.setState('live'),
                 take: (event) => this.take(event),
             });
-            const streamed = await Promise.race([stream, this.refresh(this.abort.signal, CHECK_MS)]);
+            const streamed = await Promise.race([
+                stream,
+                this.refresh(this.abort.signal, CHECK_MS),
+            ]);
             if (streamed === false) {
                 this.setState('polling');
                 await this.refresh(this.abort.signal, POLL_MS, POLLS_BEFORE_STREAM);
@@ -113,11 +117,12 @@ export class Live {
     async refresh(signal, every, times = Infinity) {
         for (let i = 0; i < times && !signal.aborted; i++) {
             if (!this.wanted) {
-                const woken = new Promise((resolve) => { this.wake = resolve; });
+                const woken = new Promise((resolve) => {
+                    this.wake = resolve;
+                });
                 await Promise.race([sleep(every), woken]);
             }
-            if (signal.aborted)
-                return;
+            if (signal.aborted) return;
             const began = performance.now();
             await this.fetch();
             // A slow server is asked less often.

@@ -20,8 +20,7 @@ function choose(uid, taken) {
     for (let pattern = 0; pattern < PATTERNS; pattern++) {
         for (let i = 0; i < COLOURS; i++) {
             const look = pattern * COLOURS + ((start + i) % COLOURS);
-            if (!taken.has(look))
-                return look;
+            if (!taken.has(look)) return look;
         }
     }
     return hash(uid) % (COLOURS * PATTERNS);
@@ -33,20 +32,16 @@ export function assignLooks(jobs) {
     const here = new Set();
     for (const job of jobs) {
         here.add(job.uid);
-        if (looks.has(job.uid) && !isOver(job))
-            taken.add(looks.get(job.uid));
+        if (looks.has(job.uid) && !isOver(job)) taken.add(looks.get(job.uid));
     }
     for (const uid of looks.keys()) {
-        if (!here.has(uid))
-            looks.delete(uid);
+        if (!here.has(uid)) looks.delete(uid);
     }
     for (const job of jobs) {
-        if (looks.has(job.uid))
-            continue;
+        if (looks.has(job.uid)) continue;
         const look = choose(job.uid, taken);
         looks.set(job.uid, look);
-        if (!isOver(job))
-            taken.add(look);
+        if (!isOver(job)) taken.add(look);
     }
 }
 

@@ -4,11 +4,20 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 
 // tools/test-browser installs the packages there, outside the sources.
-export const installed = createRequire(new URL('../../build/browser/package.json', import.meta.url));
+export const installed = createRequire(
+    new URL('../../build/browser/package.json', import.meta.url),
+);
 const { chromium } = installed('playwright-core');
 
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-    '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const FLAGS = [
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-quic',
+    '--no-first-run',
+    '--disable-background-networking',
+    '--disable-component-update',
+    '--disable-sync',
+];
 // Limits, not expectations: the machine may be busy.
 const STEP_MS = 30000;
 
@@ -17,7 +26,10 @@ export class Skip extends Error {}
 export class Browser {
     static async start() {
         const self = new Browser();
-        self.browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: FLAGS });
+        self.browser = await chromium.launch({
+            executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+            args: FLAGS,
+        });
         return self;
     }
 
@@ -27,7 +39,10 @@ export class Browser {
 
     // A page with nothing remembered. options as for newContext; address: where to go.
     async open(address, options = {}) {
-        const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+        const context = await this.browser.newContext({
+            viewport: { width: 1280, height: 900 },
+            ...options,
+        });
         context.setDefaultTimeout(STEP_MS);
         const page = await context.newPage();
         page.problems = [];
@@ -48,7 +63,9 @@ export class Browser {
 
     async close(page) {
         await page.context().close();
-        const left = page.problems.filter((problem) => !page.tolerated.some((pattern) => pattern.test(problem)));
+        const left = page.problems.filter(
+            (problem) => !page.tolerated.some((pattern) => pattern.test(problem)),
+        );
         assert.deepEqual(left, []);
     }
 }
@@ -60,8 +77,7 @@ export async function until(what, check, limit = STEP_MS) {
     for (;;) {
         try {
             last = await check();
-            if (last)
-                return last;
+            if (last) return last;
         } catch (error) {
             last = error.message;
         }
@@ -75,8 +91,7 @@ export async function until(what, check, limit = STEP_MS) {
 export async function run(tests, browser, only = '') {
     let failed = 0;
     for (const [name, test] of Object.entries(tests)) {
-        if (!name.includes(only))
-            continue;
+        if (!name.includes(only)) continue;
         const title = name.replaceAll(' ', '_');
         try {
             await test(browser);
@@ -88,7 +103,12 @@ export async function run(tests, browser, only = '') {
             }
             failed++;
             console.log(`not ok - ${title}: ${error.message.replaceAll('\n', '\n  ')}`);
-            console.log((error.stack ?? '').split('\n').filter((line) => line.includes('tests/browser')).join('\n'));
+            console.log(
+                (error.stack ?? '')
+                    .split('\n')
+                    .filter((line) => line.includes('tests/browser'))
+                    .join('\n'),
+            );
         }
     }
     return failed;
