@@ -134,10 +134,24 @@ static int from_view(adlpy_array *array, PyObject *view, char format, const char
 
 /* ---- sequences ----------------------------------------------------------------------------------- */
 
+/* Something with a length and items: not texts and dicts, nor arrays and tensors of no dimension, whose
+ * len() fails. Tensors are mappings to the interpreter, so PySequence_Check does not do. */
 static bool is_sequence(PyObject *object)
 {
-    return PySequence_Check(object) && !PyUnicode_Check(object) && !PyBytes_Check(object) &&
-           !PyByteArray_Check(object) && !PyDict_Check(object) && !PyObject_HasAttrString(object, "__float__");
+    if (PyUnicode_Check(object) || PyBytes_Check(object) || PyByteArray_Check(object) ||
+        PyDict_Check(object) || !PyObject_HasAttrString(object, "__getitem__"))
+        return false;
+    Py_ssize_t length = PyObject_Size(object);
+    PyErr_Clear();
+    return length >= 0;
+}
+
+static PyObject *item_at(PyObject *object, Py_ssize_t index)
+{
+    PyObject *key = PyLong_FromSsize_t(index);
+    PyObject *item = key ? PyObject_GetItem(object, key) : NULL;
+    Py_XDECREF(key);
+    return item;
 }
 
 /* Finds the shape along the first elements. */
@@ -146,7 +160,7 @@ static int sequence_shape(PyObject *from, size_t *shape, const char *name)
     PyObject *at = adlpy_ref(from);
     int dims = 0;
     while (at && is_sequence(at)) {
-        Py_ssize_t length = PySequence_Size(at);
+        Py_ssize_t length = PyObject_Size(at);
         if (length < 0 || dims == ADLPY_MAX_DIMS) {
             if (length >= 0)
                 PyErr_Format(PyExc_ValueError, "%s is nested deeper than %d", name, ADLPY_MAX_DIMS);
@@ -154,7 +168,7 @@ static int sequence_shape(PyObject *from, size_t *shape, const char *name)
             return -1;
         }
         shape[dims++] = (size_t)length;
-        PyObject *first = length > 0 ? PySequence_GetItem(at, 0) : NULL;
+        PyObject *first = length > 0 ? item_at(at, 0) : NULL;
         Py_DECREF(at);
         at = first;
     }
@@ -169,14 +183,14 @@ static int fill(const adlpy_array *array, PyObject *from, int depth, size_t *at,
             return -1;
         return one_number(from, &array->data[(*at)++], name);
     }
-    Py_ssize_t length = is_sequence(from) ? PySequence_Size(from) : -1;
+    Py_ssize_t length = is_sequence(from) ? PyObject_Size(from) : -1;
     if (length < 0 || (size_t)length != array->shape[depth]) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError, "%s: its rows differ in length", name);
         return -1;
     }
     for (Py_ssize_t i = 0; i < length; i++) {
-        PyObject *item = PySequence_GetItem(from, i);
+        PyObject *item = item_at(from, i);
         int result = item ? fill(array, item, depth + 1, at, name) : -1;
         Py_XDECREF(item);
         if (result != 0)
@@ -206,7 +220,7 @@ int adlpy_array_init(adlpy_array *array, PyObject *from, const char *name)
         result = from_view(array, view, view_format(view), name);
     } else {
         PyErr_Clear(); /* no buffer */
-        result = is_sequence(from)                        ? from_sequence(array, from, name)
+        result = is_sequence(from)                      ? from_sequence(array, from, name)
                  : set_shape(array, NULL, 0, name) == 0 ? one_number(from, array->data, name)
                                                         : -1;
     }

@@ -17,7 +17,7 @@ static struct {
     bool implicit; /* made without being asked for */
     pid_t pid;     /* of the process that made it */
     uint64_t serial;
-    bool starting; /* another thread is in adl_init */
+    bool starting;      /* another thread is in adl_init */
     const char *inside; /* what has exclusive use, or NULL */
     int sharing;        /* collectives under way */
     bool signals;
@@ -259,8 +259,8 @@ int adlpy_context_finish(int *code)
 static PyObject *context_start(PyObject *self, PyObject *args, PyObject *keywords)
 {
     (void)self;
-    static char *names[] = {"master_addr", "master_port", "replica_rank", "num_replicas",
-                            "signals", "program", NULL};
+    static char *names[] = {"master_addr", "master_port", "replica_rank", "num_replicas", "signals",
+                            "program",     NULL};
     adlpy_start start = ADLPY_START_INIT;
     PyObject *port = Py_None, *rank = Py_None, *replicas = Py_None;
     int signals = 0;

@@ -31,7 +31,8 @@
     } while (0)
 
 /* For PyMethodDef: a function with keyword arguments. */
-#define ADLPY_KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
+#define ADLPY_KEYWORDS(function)                                                                   \
+    (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
 static inline PyObject *adlpy_ref(PyObject *object)
 {

@@ -55,7 +55,8 @@ static PyObject *env_read(PyObject *self, PyObject *unused)
 
 static PyMethodDef functions[] = {
     {"env", env_read, METH_NOARGS,
-     "env()\n--\n\nThe ADAPTDL_* variables, checked, as a dict; those of the process group when there "
+     "env()\n--\n\nThe ADAPTDL_* variables, checked, as a dict; those of the process group when "
+     "there "
      "is one."},
     {NULL, NULL, 0, NULL},
 };

@@ -20,11 +20,10 @@ static int read_model(PyObject *model, adl_goodput *out)
         PyErr_SetString(PyExc_TypeError, "the model must be a tuple");
         return -1;
     }
-    return PyArg_ParseTuple(model,
-                            "(ddddddd)(dd)d;expected PerfParams, GradParams and a batch size",
-                            &perf->alpha_c, &perf->beta_c, &perf->alpha_n, &perf->beta_n,
-                            &perf->alpha_r, &perf->beta_r, &perf->gamma, &out->grad.sqr,
-                            &out->grad.var, &out->init_batch_size)
+    return PyArg_ParseTuple(
+               model, "(ddddddd)(dd)d;expected PerfParams, GradParams and a batch size",
+               &perf->alpha_c, &perf->beta_c, &perf->alpha_n, &perf->beta_n, &perf->alpha_r,
+               &perf->beta_r, &perf->gamma, &out->grad.sqr, &out->grad.var, &out->init_batch_size)
                ? 0
                : -1;
 }

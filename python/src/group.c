@@ -19,8 +19,7 @@ static PyObject *group_type, *operation_type;
 /* ---- operations ---------------------------------------------------------------------------------- */
 
 typedef struct operation {
-    PyObject_HEAD
-    adl_future *future;
+    PyObject_HEAD adl_future *future;
     PyObject *function; /* called by the group's thread until the operation has finished */
     PyObject *failure;  /* the exception it raised, on rank 0 */
     PyObject *result;
@@ -250,8 +249,7 @@ static PyObject *broadcast(adl_group *group, PyObject *value)
 /* ---- groups of their own ------------------------------------------------------------------------- */
 
 typedef struct group_object {
-    PyObject_HEAD
-    adl_group *group; /* NULL: closed */
+    PyObject_HEAD adl_group *group; /* NULL: closed */
     pid_t pid;
     int users; /* calls under way, of any thread */
     struct group_object *next;
@@ -325,8 +323,8 @@ static adl_group *group_enter(group_object *self)
         self->users++;
         return self->group;
     }
-    PyErr_SetString(PyExc_RuntimeError, self->group ? "the group belongs to another process"
-                                                    : "the group is closed");
+    PyErr_SetString(PyExc_RuntimeError,
+                    self->group ? "the group belongs to another process" : "the group is closed");
     return NULL;
 }
 
@@ -377,11 +375,9 @@ static PyObject *group_close(PyObject *object, PyObject *unused)
     adl_status status;
     self->group = NULL;
     group_forget(self);
-    Py_BEGIN_ALLOW_THREADS
-    status = adl_group_close(group, CLOSE_TIMEOUT_MS);
+    Py_BEGIN_ALLOW_THREADS status = adl_group_close(group, CLOSE_TIMEOUT_MS);
     adl_group_free(group);
-    Py_END_ALLOW_THREADS
-    settle_finished();
+    Py_END_ALLOW_THREADS settle_finished();
     return adlpy_none(status);
 }
 
@@ -419,7 +415,8 @@ static PyMethodDef group_methods[] = {
 };
 
 static PyType_Slot group_slots[] = {
-    {Py_tp_doc, "Group(rank, replicas, root_host, root_port)\n--\n\nReplicas that talk to each other."},
+    {Py_tp_doc,
+     "Group(rank, replicas, root_host, root_port)\n--\n\nReplicas that talk to each other."},
     {Py_tp_new, group_new},
     {Py_tp_dealloc, group_free},
     {Py_tp_methods, group_methods},

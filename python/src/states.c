@@ -233,12 +233,11 @@ static PyObject *state_load(PyObject *self, PyObject *state)
     bool found = false;
     adl_status status;
     adlpy_callback_forget();
-    Py_BEGIN_ALLOW_THREADS
-    status = adl_checkpoint_load_state(adl_context_store(ctx), mine->handle, &found);
+    Py_BEGIN_ALLOW_THREADS status =
+        adl_checkpoint_load_state(adl_context_store(ctx), mine->handle, &found);
     if (status == ADL_OK && !found)
         status = reload(ctx, mine, &found);
-    Py_END_ALLOW_THREADS
-    adlpy_leave();
+    Py_END_ALLOW_THREADS adlpy_leave();
     if (status != ADL_OK)
         return adlpy_raise(status);
     return PyBool_FromLong(found);

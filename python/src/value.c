@@ -211,10 +211,11 @@ static int put_other(adli_buf *out, PyObject *value)
         return put_tensor(out, value);
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__qualname__");
     if (name)
-        PyErr_Format(PyExc_TypeError,
-                     "%S cannot be sent to other replicas: use None, bool, int, float, complex, str, "
-                     "bytes, list, tuple, dict, set, or NumPy arrays and tensors of numbers",
-                     name);
+        PyErr_Format(
+            PyExc_TypeError,
+            "%S cannot be sent to other replicas: use None, bool, int, float, complex, str, "
+            "bytes, list, tuple, dict, set, or NumPy arrays and tensors of numbers",
+            name);
     Py_XDECREF(name);
     return -1;
 }

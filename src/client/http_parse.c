@@ -151,8 +151,8 @@ adl_status adli_request_head(const adli_url *url, const adli_http_request *reque
     const char *type = request->content_type ? request->content_type : "application/json";
     if (!*request->method || strcspn(request->method, " \t\r\n") != strlen(request->method))
         return adli_fail(ADL_EINVAL, "\"%s\" is not an HTTP method", request->method);
-    adli_buf_printf(out, "%s %s%.*s HTTP/1.1\r\n", request->method,
-                    *url->path == '/' ? "" : "/", (int)url->path_length, url->path);
+    adli_buf_printf(out, "%s %s%.*s HTTP/1.1\r\n", request->method, *url->path == '/' ? "" : "/",
+                    (int)url->path_length, url->path);
     adli_buf_printf(out, "Host: %s%s%s", bracket ? "[" : "", url->host, bracket ? "]" : "");
     adli_buf_printf(out, "%s%s\r\n", strcmp(url->port, "80") ? ":" : "",
                     strcmp(url->port, "80") ? url->port : "");
