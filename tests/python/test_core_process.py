@@ -32,7 +32,7 @@ import os, signal, sys, threading
 def look():
     return ([signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)], threading.active_count(),
             len(os.listdir("/proc/self/task")), dict(os.environ), sorted(os.listdir("/proc/self/fd")))
-kernel = lambda: [line for line in open("/proc/self/status") if line.startswith("Sig")]
+kernel = lambda: [line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
 before, before_kernel = look(), kernel()
 import adaptdl, adaptdl.checkpoint, adaptdl.collective, adaptdl.env, adaptdl.goodput, adaptdl.reducer
 import adaptdl.sched_hints, adaptdl.utils
