@@ -11,9 +11,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from wheel.bdist_wheel import bdist_wheel
 
-MODULES = ("base", "model", "comm", "client", "train")
-# client/http.c needs libcurl, which Debian does not package for static linking; http_plain.c replaces it.
-LEFT_OUT = ("src/client/http.c",)
+MODULES = ("base", "model", "comm", "train")
+# The rest of src/client needs libcurl, which Debian does not package for static linking.
+CLIENT = ["src/client/http_parse.c", "src/client/http_plain.c"]
 STATIC = ("jansson", "zstd", "xxhash", "crypto")
 # The same options as in the module's CMakeLists.txt, for the same reasons.
 SPECIAL = {
@@ -24,7 +24,7 @@ SPECIAL = {
 
 def sources():
     found = [path for module in MODULES for path in sorted(glob.glob(f"src/{module}/*.c"))]
-    return [path for path in found if path not in LEFT_OUT] + sorted(glob.glob("python/src/*.c"))
+    return found + CLIENT + sorted(glob.glob("python/src/*.c"))
 
 
 class BuildCore(build_ext):
@@ -77,7 +77,8 @@ def newest_glibc(libraries):
 core = Extension(
     "adaptdl._core",
     sources=sources(),
-    depends=glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h"),
+    depends=["setup.py"] + glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h")
+    + ["python/src/exports.map"],
     include_dirs=["include", "src", "python/src"],
     define_macros=[("Py_LIMITED_API", "0x03090000"), ("_GNU_SOURCE", None)],
     extra_compile_args=["-std=c11", "-O2", "-g1", "-UNDEBUG", "-fvisibility=hidden", "-fno-math-errno",
@@ -86,7 +87,8 @@ core = Extension(
     # jansson's archive is not position-independent in one place, where json_loadf, which nobody calls,
     # compares with stdin: --wrap gives it a variable of our own instead (python/src/core.c).
     extra_link_args=[f"-l:lib{name}.a" for name in STATIC]
-    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"]
+    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
+       "-Wl,--version-script=python/src/exports.map"]
     + shlex.split(os.environ.get("ADL_PYTHON_LDFLAGS", "")),
     py_limited_api=True,
 )

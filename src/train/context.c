@@ -159,6 +159,10 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_env_copy_new(options->env ? options->env : &env, &ctx->env, &ctx->env_copy);
     if (status == ADL_OK)
         status = adli_env_check(&ctx->env);
+    if (ctx->env.hints_interval_s > 0)
+        ctx->options.hints_interval_s = ctx->env.hints_interval_s;
+    if (ctx->env.connect_timeout_s > 0)
+        ctx->options.connect_timeout_ms = 1000 * ctx->env.connect_timeout_s;
     if (status == ADL_OK && options->handle_signals)
         status = adli_signals_install(ctx);
     if (status == ADL_OK)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SECONDS_MAX = 86400 };
+
 /* An empty variable counts as one that is not set: that is how shells and YAML files "unset". */
 static const char *text(const char *variable)
 {
@@ -112,6 +114,10 @@ adl_status adli_env_load(adl_env *out)
         status = number("ADAPTDL_NUM_NODES", 1, 1 << 20, &env.nodes);
     if (status == ADL_OK)
         status = number("ADAPTDL_NUM_RESTARTS", 0, INT_MAX, &env.restarts);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_HINTS_INTERVAL", 1, SECONDS_MAX, &env.hints_interval_s);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_CONNECT_TIMEOUT", 1, SECONDS_MAX, &env.connect_timeout_s);
     if (status == ADL_OK)
         *out = env;
     return status;
