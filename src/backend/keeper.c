@@ -119,10 +119,12 @@ static void refuse(int fd, char where)
 static void become(const watch *w, int tell)
 {
     const adli_keeper *keeper = w->keeper;
+    static const char defaults[64]; /* the kernel's struct sigaction: SIG_DFL is 0 */
     sigset_t none;
     setpgid(0, 0);
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL);
+    /* Past the C library, which keeps two signals for itself: posix_spawn leaves those ignored. */
+    for (int number = 1; number <= 64; number++)
+        syscall(SYS_rt_sigaction, number, defaults, NULL, 8);
     if (adli_cgroup_enter(&w->cgroup) != 0)
         refuse(tell, 'g');
     int log = open(keeper->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);

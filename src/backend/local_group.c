@@ -303,9 +303,8 @@ static void scan_job(local *self, const char *uid)
         if (strncmp(entry->d_name, "gone-", 5) == 0)
             adli_tree_remove(dir, entry->d_name);
         else if (!*end && end != entry->d_name && number >= 1 && number <= INT_MAX &&
-                 adli_local_find(self, uid, (int)number, &item) == ADL_ENOENT)
-            adli_tree_remove(dir,
-                             entry->d_name); /* cut short before its plan: nothing was started */
+                 adli_local_find(self, uid, (int)number, &item) != ADL_OK)
+            continue; /* cut short before its plan: nothing was started */
     }
     closedir(stream);
 }

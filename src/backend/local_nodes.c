@@ -181,6 +181,10 @@ static adl_status merge(const local *self, const adli_local_node *declared, int 
             lost.resource_names[j] = old->resource_names[j];
         status = copy_node(&nodes[total++], now ? now : &lost);
         nodes[i].ready = now != NULL;
+        nodes[i].gpus_given |= !now && old->gpus_given;
+        for (int j = 0; status == ADL_OK && !now && j < old->gpu_count; j++)
+            if (!(nodes[i].gpus[j] = adli_strdup(old->gpus[j])))
+                status = adli_fail_memory("a node");
     }
     for (int i = 0; status == ADL_OK && i < count; i++)
         if (!adli_local_node_named(self, declared[i].name))

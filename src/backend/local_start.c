@@ -494,13 +494,13 @@ adl_status adli_local_start(void *opaque, const adli_group_spec *spec)
                 adli_fail(ADL_ENOENT, "no node %s", spec->nodes[i] ? spec->nodes[i] : "(none)");
     if (status != ADL_OK)
         return status;
-    if (spec->group <= adli_local_forgotten(self, spec->uid))
-        return adli_fail(ADL_ESTATE, "%s: group %d is over", spec->uid, spec->group);
-    status = make_directories(self, spec, &dir);
-    if (status != ADL_OK)
-        return status;
     status = adli_local_find(self, spec->uid, spec->group, &item);
-    if (status == ADL_ENOENT) {
+    bool known = status == ADL_OK;
+    if (status == ADL_ENOENT && spec->group <= adli_local_forgotten(self, spec->uid))
+        return adli_fail(ADL_ESTATE, "%s: group %d is over", spec->uid, spec->group);
+    if (known || status == ADL_ENOENT)
+        status = make_directories(self, spec, &dir);
+    if (status == ADL_OK && !known) {
         status = make_plan(self, spec, dir);
         if (status == ADL_OK)
             status = adli_local_find(self, spec->uid, spec->group, &item);
@@ -510,6 +510,7 @@ adl_status adli_local_start(void *opaque, const adli_group_spec *spec)
                            spec->group, item->plan->replicas, spec->replicas);
     if (status == ADL_OK)
         status = start_ranks(self, spec, item, dir);
-    close(dir);
+    if (dir >= 0)
+        close(dir);
     return status;
 }

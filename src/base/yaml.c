@@ -273,7 +273,7 @@ static adl_status check_key(const loader *l, const yaml_event_t *event, const js
         return status;
     if (event->data.scalar.anchor)
         return adli_doc_fail(l->doc, line_of(event), "a key cannot have an anchor");
-    if (!*key)
+    if (!*key && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
         return adli_doc_fail(l->doc, line_of(event), "an empty key");
     if (strcmp(key, "<<") == 0 && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
         return adli_doc_fail(l->doc, line_of(event),

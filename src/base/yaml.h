@@ -16,4 +16,7 @@ ADL_MUST adl_status adli_yaml_read(const char *text, size_t length, adli_doc *ou
  * Reading it gives an equal value. */
 ADL_MUST adl_status adli_yaml_write(const json_t *value, adli_buf *out);
 
+/* Appends text as a string on one line, in quotes where they are needed. */
+void adli_yaml_text(const char *text, adli_buf *out);
+
 #endif

@@ -33,15 +33,18 @@ static bool plain(const char *text, size_t length)
     return !old_boolean(text);
 }
 
-/* A character of UTF-8 text (checked by jansson) and its length. */
+/* A character of NUL-terminated UTF-8 text and its length. A broken one is taken as Latin-1. */
 static uint32_t decode(const unsigned char *at, size_t *length)
 {
-    *length = at[0] < 0x80 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    if (*length == 1)
-        return at[0];
-    uint32_t code = at[0] & (0xffu >> (*length + 1));
-    for (size_t i = 1; i < *length; i++)
+    size_t count = at[0] < 0xc0 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    uint32_t code = count == 1 ? at[0] : at[0] & (0xffu >> (count + 1));
+    *length = 1;
+    for (size_t i = 1; i < count; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return at[0];
         code = code << 6 | (at[i] & 0x3fu);
+    }
+    *length = count;
     return code;
 }
 
@@ -65,7 +68,7 @@ static void write_quoted(const char *text, size_t length, adli_buf *out)
             adli_buf_puts(out, "\\n");
         else if (code == '\t')
             adli_buf_puts(out, "\\t");
-        else if (printable(code))
+        else if (printable(code) && (code < 0x80 || step > 1))
             adli_buf_append(out, text + i, step);
         else
             adli_buf_printf(out, code < 0x100 ? "\\x%02" PRIx32 : "\\u%04" PRIx32, code);
@@ -115,6 +118,11 @@ static void write_text(const char *text, size_t length, adli_buf *out)
         adli_buf_append(out, text, length);
     else
         write_quoted(text, length, out);
+}
+
+void adli_yaml_text(const char *text, adli_buf *out)
+{
+    write_text(text, strlen(text), out);
 }
 
 /* A value on the line it stands on; literal blocks are indented by `indent`, 0: not allowed. */
