@@ -226,7 +226,7 @@ static adl_status read_token(daemon_state *d)
 static adl_status open_api(daemon_state *d)
 {
     const adli_config *config = d->options->config;
-    char port[16], at[64], url[64];
+    char port[16], at[64], url[96];
     adl_status status = *config->listen ? read_token(d) : ADL_OK;
     if (status == ADL_OK)
         status = adli_core_get(d->core, "supervisor-port", port, sizeof port);
