@@ -46,19 +46,19 @@ typedef struct adli_group_spec {
     int replicas;
     const char *const *nodes; /* [replicas] by rank */
     const char *const *argv;  /* NULL at the end; argv[0] is looked up in PATH */
-    const char *const *env;   /* "NAME=value", NULL at the end: added to the backend's own. The rank's
+    const char *const *env; /* "NAME=value", NULL at the end: added to the backend's own. The rank's
                                  variables (spec 2: ADAPTDL_REPLICA_RANK, _NUM_REPLICAS, _NUM_NODES,
                                  _MASTER_ADDR, _MASTER_PORT) and the devices are the backend's to set */
-    const char *workdir;      /* NULL: the job's directory */
-    int64_t cpu_milli;        /* limits of one replica; 0: none */
+    const char *workdir;    /* NULL: the job's directory */
+    int64_t cpu_milli;      /* limits of one replica; 0: none */
     int64_t memory_bytes;
     int devices; /* GPUs of one replica */
 } adli_group_spec;
 
 typedef enum adli_replica_state {
-    ADLI_REPLICA_WAITING,     /* asked for, not running yet */
-    ADLI_REPLICA_READY,       /* running */
-    ADLI_REPLICA_SUCCEEDED,   /* exited 0 */
+    ADLI_REPLICA_WAITING,   /* asked for, not running yet */
+    ADLI_REPLICA_READY,     /* running */
+    ADLI_REPLICA_SUCCEEDED, /* exited 0 */
     ADLI_REPLICA_INTERRUPTED, /* exited 143, killed by us, lost with its node or its keeper, refused for
                                  lack of resources: nobody's fault */
     ADLI_REPLICA_FAILED,      /* anything else */
@@ -66,10 +66,11 @@ typedef enum adli_replica_state {
 
 typedef struct adli_replica_view {
     adli_replica_state state;
-    int exit_code;    /* 128 + N for signal N; -1 while it runs or when unknown */
-    char reason[32];  /* "", "OOMKilled", "NodeLost", "Killed", "CannotRun", "OutOfResources", "Lost" */
+    int exit_code; /* 128 + N for signal N; -1 while it runs or when unknown */
+    char reason
+        [32]; /* "", "OOMKilled", "NodeLost", "Killed", "CannotRun", "OutOfResources", "Lost" */
     char message[160]; /* one line for people; "" when there is nothing to say */
-    char address[64]; /* where it can be reached, once it runs */
+    char address[64];  /* where it can be reached, once it runs */
 } adli_replica_view;
 
 typedef struct adli_backend_ops {
@@ -107,7 +108,8 @@ typedef struct adli_backend_ops {
      * is appended to out by the caller's adli_buf. Any thread. */
     adl_status (*job_path)(void *self, const char *uid, const char *which, char *out, size_t size);
     /* The output of one replica: a file that grows. Any thread. ENOENT: there is none (yet). */
-    adl_status (*log_path)(void *self, const char *uid, int group, int rank, char *out, size_t size);
+    adl_status (*log_path)(void *self, const char *uid, int group, int rank, char *out,
+                           size_t size);
 
     /* Leaves everything running and lets go of it. */
     void (*free)(void *self);

@@ -1,0 +1,301 @@
+#include "backend/keeper.h"
+
+#include "backend/claim.h"
+#include "backend/procs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WATCH_MS = 250, REAP_MS = 5 };
+
+typedef struct watch {
+    const adli_keeper *keeper;
+    adli_cgroup cgroup; /* as it was made */
+    bool watch_memory;
+    int dir, claim, signals;
+    pid_t replica;
+    bool terminated, killed, node_lost, oom, ended;
+    int status; /* of waitpid, once ended */
+} watch;
+
+static bool parse_amount(const char *text, int64_t max, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && *out >= 0 && *out <= max;
+}
+
+adl_status adli_keeper_parse(int argc, char **argv, adli_keeper *out)
+{
+    int64_t rank;
+    if (argc < ADLI_KEEPER_ARGS + 1 || strcmp(argv[ADLI_KEEPER_ARGS - 1], "--") != 0)
+        return adli_fail(ADL_EINVAL,
+                         "usage: adaptdl-keeper DIR RANK LOG WORKDIR CPU MEMORY CGROUP CGROUP -- "
+                         "COMMAND [ARGUMENT...] (adaptdl-sched starts it)");
+    *out = (adli_keeper){.dir = argv[1], .log = argv[3], .workdir = argv[4], .argv = argv + 10};
+    if (!parse_amount(argv[2], INT_MAX, &rank) ||
+        !parse_amount(argv[5], INT64_MAX, &out->cpu_milli) ||
+        !parse_amount(argv[6], INT64_MAX, &out->memory_bytes))
+        return adli_fail(ADL_EINVAL, "adaptdl-keeper: not a number among %s, %s, %s", argv[2],
+                         argv[5], argv[6]);
+    out->rank = (int)rank;
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(argv[7 + i], "-") == 0)
+            continue;
+        out->cgroup.kind = i == 0 ? ADLI_CGROUP_V2 : ADLI_CGROUP_V1;
+        if (snprintf(out->cgroup.path[i], ADLI_CGROUP_PATH, "%s", argv[7 + i]) >= ADLI_CGROUP_PATH)
+            return adli_fail(ADL_EINVAL, "adaptdl-keeper: %s: too long", argv[7 + i]);
+    }
+    return ADL_OK;
+}
+
+/* ---- starting ---- */
+
+/* A process of its own: no terminal, no descriptors but the report's, not among the caller's children. */
+static bool detach(void)
+{
+    pid_t child = fork();
+    if (child != 0)
+        return false;
+    setsid();
+    int nothing = open("/dev/null", O_RDWR);
+    for (int fd = 0; nothing >= 0 && fd < 3; fd++)
+        dup2(nothing, fd);
+    fcntl(ADLI_KEEPER_REPORT_FD, F_SETFD, FD_CLOEXEC);
+    syscall(SYS_close_range, ADLI_KEEPER_REPORT_FD + 1, ~0u, 0);
+    return chdir("/") == 0;
+}
+
+static int block_signals(void)
+{
+    static const int wanted[] = {ADLI_KEEPER_TERMINATE, ADLI_KEEPER_KILL, ADLI_KEEPER_NODE_LOST,
+                                 SIGCHLD, SIGINT};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        sigaddset(&set, wanted[i]);
+    signal(SIGCHLD, SIG_DFL); /* ignored, children would vanish without a status */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void report(char what)
+{
+    if (write(ADLI_KEEPER_REPORT_FD, &what, 1) < 0)
+        errno = 0; /* nobody listens */
+    close(ADLI_KEEPER_REPORT_FD);
+}
+
+/* Why a replica could not be executed. */
+typedef struct refusal {
+    int why;
+    char where; /* 'g': cgroup, 'l': log, 'd': directory, 'x': exec */
+} refusal;
+
+static void refuse(int fd, char where)
+{
+    refusal no = {errno, where};
+    if (write(fd, &no, sizeof no) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* In the child: does not return. */
+static void become(const watch *w, int tell)
+{
+    const adli_keeper *keeper = w->keeper;
+    static const char defaults[64]; /* the kernel's struct sigaction: SIG_DFL is 0 */
+    sigset_t none;
+    setpgid(0, 0);
+    /* Past the C library, which keeps two signals for itself: posix_spawn leaves those ignored. */
+    for (int number = 1; number <= 64; number++)
+        syscall(SYS_rt_sigaction, number, defaults, NULL, 8);
+    if (adli_cgroup_enter(&w->cgroup) != 0)
+        refuse(tell, 'g');
+    int log = open(keeper->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (log < 0)
+        refuse(tell, 'l');
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    if (chdir(keeper->workdir) != 0)
+        refuse(tell, 'd');
+    umask(022);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvp(keeper->argv[0], keeper->argv);
+    refuse(tell, 'x');
+}
+
+/* Starts the replica; false: it cannot be, and *result says why. */
+static bool start_replica(watch *w, adli_result *result)
+{
+    int tell[2];
+    refusal no = {0, 'x'};
+    pid_t keeper = getpid();
+    if (pipe2(tell, O_CLOEXEC) != 0 || (w->replica = fork()) < 0) {
+        adli_result_set(result, ADLI_REPLICA_INTERRUPTED, -1, "OutOfResources",
+                        "cannot start a process: %s", strerror(errno));
+        return false;
+    }
+    if (w->replica == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != keeper) /* it died before the line above */
+            _exit(1);
+        become(w, tell[1]);
+    }
+    setpgid(w->replica, w->replica); /* also here: whoever is first */
+    close(tell[1]);
+    ssize_t got = read(tell[0], &no, sizeof no); /* ends when exec succeeds */
+    close(tell[0]);
+    if (got != sizeof no)
+        return true;
+    while (waitpid(w->replica, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    const char *what = no.where == 'l'   ? w->keeper->log
+                       : no.where == 'd' ? w->keeper->workdir
+                       : no.where == 'g' ? "its control group"
+                                         : w->keeper->argv[0];
+    adli_result_set(result, ADLI_REPLICA_FAILED, no.where == 'x' && no.why == ENOENT ? 127 : 126,
+                    "CannotRun", "%.100s: %s", what, strerror(no.why));
+    return false;
+}
+
+/* ---- watching ---- */
+
+static void kill_all(const watch *w)
+{
+    adli_cgroup_kill(&w->cgroup);
+    if (w->replica > 0 && !w->ended)
+        kill(-w->replica, SIGKILL);
+    adli_procs_kill_below(getpid());
+}
+
+/* Collects what died; false when there is no child, so no descendant, left: those of dead parents are
+ * given to us. */
+static bool reap(watch *w)
+{
+    int status;
+    pid_t id;
+    while ((id = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (id != w->replica)
+            continue;
+        w->ended = true;
+        w->status = status;
+    }
+    return !(id < 0 && errno == ECHILD);
+}
+
+static void take_signals(watch *w)
+{
+    struct signalfd_siginfo info;
+    while (read(w->signals, &info, sizeof info) == sizeof info) {
+        int number = (int)info.ssi_signo;
+        if (number == ADLI_KEEPER_TERMINATE && !w->ended) {
+            w->terminated = true;
+            kill(-w->replica, SIGTERM);
+        } else if (number == ADLI_KEEPER_KILL || number == ADLI_KEEPER_NODE_LOST) {
+            w->node_lost |= number == ADLI_KEEPER_NODE_LOST;
+            w->killed = true;
+            kill_all(w);
+        }
+    }
+}
+
+static void watch_replica(watch *w)
+{
+    struct pollfd wake = {.fd = w->signals, .events = POLLIN};
+    int64_t limit = w->keeper->memory_bytes;
+    while (reap(w) && !w->ended) {
+        poll(&wake, 1, w->watch_memory ? WATCH_MS : -1);
+        take_signals(w);
+        if (w->watch_memory && !w->killed && adli_procs_memory_below(getpid(), limit) > limit) {
+            w->oom = w->killed = true;
+            kill_all(w);
+        }
+    }
+    while (reap(w)) { /* its descendants end with it */
+        kill_all(w);
+        poll(&wake, 1, REAP_MS);
+        take_signals(w);
+    }
+}
+
+static void conclude(watch *w, adli_result *out)
+{
+    bool by_signal = WIFSIGNALED(w->status);
+    int code = by_signal ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
+    bool oom = w->oom || (code != 0 && adli_cgroup_was_oom(&w->cgroup));
+    if (code == 0)
+        adli_result_set(out, ADLI_REPLICA_SUCCEEDED, 0, "", NULL);
+    else if (w->node_lost)
+        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "NodeLost", "its node was lost");
+    else if (oom)
+        adli_result_set(out, ADLI_REPLICA_FAILED, code, "OOMKilled",
+                        "needed more memory than its limit of %lld MiB",
+                        (long long)(w->keeper->memory_bytes >> 20));
+    else if (w->killed && by_signal && WTERMSIG(w->status) == SIGKILL)
+        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Killed", "killed by the scheduler");
+    else if (code == 128 + SIGTERM)
+        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "", "%s",
+                        w->terminated ? "stopped by the scheduler" : "stopped by SIGTERM");
+    else if (by_signal)
+        adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "killed by signal %d (%s)",
+                        WTERMSIG(w->status), strsignal(WTERMSIG(w->status)));
+    else
+        adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "exited with %d", code);
+}
+
+/* From the claim on. Limits that no control group keeps are watched; the job is not to blame. */
+static void keep(watch *w)
+{
+    adli_result result;
+    const adli_keeper *keeper = w->keeper;
+    w->cgroup = keeper->cgroup;
+    if (w->cgroup.kind != ADLI_CGROUP_NONE &&
+        adli_cgroup_make(&w->cgroup, keeper->cpu_milli, keeper->memory_bytes) != ADL_OK)
+        w->cgroup = (adli_cgroup){0};
+    w->watch_memory = w->cgroup.kind == ADLI_CGROUP_NONE && keeper->memory_bytes > 0;
+    if (start_replica(w, &result)) {
+        adli_claim_ready(w->claim);
+        watch_replica(w);
+        conclude(w, &result);
+    }
+    adli_cgroup_remove(&w->cgroup);
+    /* Without room for it the replica is seen as lost. */
+    if (adli_result_write(w->dir, keeper->rank, &result) != ADL_OK)
+        return;
+}
+
+int adli_keeper_run(const adli_keeper *keeper)
+{
+    watch w = {.keeper = keeper};
+    if (!detach())
+        return 0;
+    w.signals = block_signals();
+    w.dir = open(keeper->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w.signals < 0 || w.dir < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return 1;
+    adl_status status = adli_claim_take(w.dir, keeper->rank, &w.claim);
+    if (status == ADL_ESTATE)
+        report(ADLI_KEEPER_TAKEN);
+    if (status != ADL_OK)
+        return 1;
+    report(ADLI_KEEPER_CLAIMED);
+    keep(&w);
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* The keeper: one small process for each replica, which outlives the scheduler. It claims the replica,
+ * starts it, passes signals on, keeps its memory limit where no control group does, and when the replica
+ * ends it ends all its descendants and writes down what happened. If the keeper is killed the kernel
+ * kills the replica. */
+#ifndef ADLI_BACKEND_KEEPER_H
+#define ADLI_BACKEND_KEEPER_H
+
+#include "backend/cgroup.h"
+
+typedef struct adli_keeper {
+    const char *dir; /* of the group */
+    int rank;
+    const char *log, *workdir;
+    adli_cgroup cgroup; /* the replica's own; kind NONE: without */
+    int64_t cpu_milli, memory_bytes;
+    char *const *argv; /* the replica's; its environment is the keeper's own */
+} adli_keeper;
+
+/* The keeper's command line, both ways. Positions: DIR RANK LOG WORKDIR CPU MEMORY CGROUP0 CGROUP1 -- ARGV;
+ * "-" for a cgroup that is not there, with a CGROUP1 it is version 1. */
+enum { ADLI_KEEPER_ARGS = 10 };
+ADL_MUST adl_status adli_keeper_parse(int argc, char **argv, adli_keeper *out);
+
+/* What the keeper says on descriptor 3, if that is open, once it is clear who runs the replica. */
+enum { ADLI_KEEPER_REPORT_FD = 3, ADLI_KEEPER_CLAIMED = 'c', ADLI_KEEPER_TAKEN = 't' };
+
+/* Leaves its parent, does all of the above and returns the exit status of the process that was started
+ * (at once) and that of the keeper (in the end). */
+int adli_keeper_run(const adli_keeper *keeper);
+
+#endif

@@ -1,0 +1,308 @@
+/* The local backend's interface: options, events, and the operations that are not start. */
+#include "backend/local.h"
+
+#include "backend/local_impl.h"
+#include "backend/tree.h"
+
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/* Files tell what happens. The timer is there for what they cannot tell (a keeper's lock is let go just
+ * after its last file event) and for systems without inotify. */
+enum { POLL_SLOW_MS = 1000, POLL_SOON_MS = 20, POLL_BLIND_MS = 100 };
+
+static void arm(const local *self, int first_ms)
+{
+    int period_ms = self->notify >= 0 ? POLL_SLOW_MS : POLL_BLIND_MS;
+    struct itimerspec when = {
+        .it_value = {first_ms / 1000, first_ms % 1000 * 1000000L},
+        .it_interval = {period_ms / 1000, period_ms % 1000 * 1000000L},
+    };
+    timerfd_settime(self->timer, 0, &when, NULL);
+}
+
+static adl_status make_events(local *self)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    self->events = epoll_create1(EPOLL_CLOEXEC);
+    self->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    self->notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (self->events < 0 || self->timer < 0 ||
+        epoll_ctl(self->events, EPOLL_CTL_ADD, self->timer, &event) != 0 ||
+        (self->notify >= 0 && epoll_ctl(self->events, EPOLL_CTL_ADD, self->notify, &event) != 0))
+        return adli_fail(ADL_EIO, "events: %s", strerror(errno));
+    arm(self, 1); /* look at once */
+    return ADL_OK;
+}
+
+static int op_event_fd(void *opaque)
+{
+    return ((local *)opaque)->events;
+}
+
+static void op_drain_events(void *opaque)
+{
+    local *self = opaque;
+    _Alignas(struct inotify_event) char buffer[8192];
+    bool closed = false, changed = false;
+    uint64_t ticks;
+    ssize_t got;
+    while (self->notify >= 0 && (got = read(self->notify, buffer, sizeof buffer)) > 0)
+        for (char *at = buffer; at < buffer + got;) {
+            const struct inotify_event *event = (const struct inotify_event *)at;
+            closed |= (event->mask & (IN_CLOSE_WRITE | IN_Q_OVERFLOW)) != 0;
+            changed = true;
+            at += sizeof *event + event->len;
+        }
+    bool ticked = read(self->timer, &ticks, sizeof ticks) == sizeof ticks;
+    if (closed || (changed && !ticked))
+        arm(self, closed ? POLL_SOON_MS : POLL_SLOW_MS);
+}
+
+/* ---- groups ---- */
+
+static void op_terminate(void *opaque, const char *uid, int number, bool kill)
+{
+    local *self = opaque;
+    group *item;
+    adli_result stopped;
+    if (adli_local_check_name(uid, number) != ADL_OK ||
+        adli_local_find(self, uid, number, &item) != ADL_OK)
+        return;
+    adli_result_set(&stopped, ADLI_REPLICA_INTERRUPTED, -1, "Killed",
+                    "stopped before it was started");
+    for (int rank = 0; rank < item->plan->replicas; rank++)
+        adli_local_signal(self, item, rank, kill ? ADLI_KEEPER_KILL : ADLI_KEEPER_TERMINATE,
+                          &stopped);
+}
+
+static adl_status op_observe(void *opaque, const char *uid, int number, adli_replica_view *views,
+                             int capacity, int *count)
+{
+    local *self = opaque;
+    group *item;
+    *count = 0;
+    adl_status status = adli_local_check_name(uid, number);
+    if (status == ADL_OK)
+        status = adli_local_find(self, uid, number, &item);
+    if (status != ADL_OK)
+        return status;
+    int dir = adli_local_open(self, uid, number);
+    if (dir < 0) {
+        adli_local_drop(self, uid, number); /* another object forgot it */
+        return adli_fail(ADL_ENOENT, "%s: no group %d", uid, number);
+    }
+    *count = item->plan->replicas;
+    item->over = capacity >= *count;
+    for (int rank = 0; rank < *count && rank < capacity; rank++) {
+        adli_local_look(self, item, dir, rank, &views[rank]);
+        item->over = item->over && views[rank].state > ADLI_REPLICA_READY;
+    }
+    close(dir);
+    return ADL_OK;
+}
+
+static void op_forget(void *opaque, const char *uid, int number)
+{
+    if (adli_local_check_name(uid, number) == ADL_OK)
+        adli_local_forget(opaque, uid, number);
+}
+
+static void op_list(void *opaque, void (*each)(void *user, const char *uid, int group), void *user)
+{
+    local *self = opaque;
+    /* Backwards, and from a copy: `each` may forget the group. */
+    for (size_t i = self->group_count; i-- > 0;) {
+        char uid[ADLI_UID_BYTES];
+        if (i >= self->group_count)
+            continue;
+        memcpy(uid, self->groups[i].uid, sizeof uid);
+        each(user, uid, self->groups[i].number);
+    }
+}
+
+static void op_remove(void *opaque, const char *uid)
+{
+    local *self = opaque;
+    char path[PATH_MAX], gone[ADLI_UID_BYTES + 8];
+    if (adli_local_check_name(uid, 1) != ADL_OK)
+        return;
+    for (size_t i = self->group_count; i-- > 0;)
+        if (i < self->group_count && strcmp(self->groups[i].uid, uid) == 0)
+            adli_local_forget(self, uid, self->groups[i].number);
+    snprintf(path, sizeof path, "%s/jobs", self->state_dir);
+    snprintf(gone, sizeof gone, "gone.%s", uid);
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir >= 0 && renameat(dir, uid, dir, gone) == 0)
+        adli_tree_remove(dir, gone);
+    if (dir >= 0)
+        close(dir);
+}
+
+/* ---- paths ---- */
+
+static adl_status op_job_path(void *opaque, const char *uid, const char *which, char *out,
+                              size_t size)
+{
+    static const char *const known[] = {"checkpoint", "share", "logs", "source"};
+    const local *self = opaque;
+    bool good = false;
+    adl_status status = adli_local_check_name(uid, 1);
+    if (status != ADL_OK)
+        return status;
+    for (size_t i = 0; i < ADLI_COUNT(known); i++)
+        good |= strcmp(known[i], which) == 0;
+    if (!good)
+        return adli_fail(ADL_EINVAL, "a job has no directory %s", which);
+    if (snprintf(out, size, "%s/jobs/%s/%s", self->state_dir, uid, which) >= (int)size)
+        return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
+    return adli_tree_make(out);
+}
+
+static adl_status op_log_path(void *opaque, const char *uid, int number, int rank, char *out,
+                              size_t size)
+{
+    const local *self = opaque;
+    adl_status status = adli_local_check_name(uid, number);
+    if (status != ADL_OK)
+        return status;
+    if (snprintf(out, size, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, uid, number, rank) >=
+        (int)size)
+        return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
+    if (access(out, F_OK) != 0)
+        return adli_fail(ADL_ENOENT, "%s: no log of group %d, rank %d", uid, number, rank);
+    return ADL_OK;
+}
+
+/* ---- coming and going ---- */
+
+static void op_free(void *opaque)
+{
+    local *self = opaque;
+    if (!self)
+        return;
+    for (size_t i = 0; i < self->group_count; i++)
+        adli_plan_free(self->groups[i].plan);
+    free(self->groups);
+    adli_local_nodes_fini(self);
+    int fds[] = {self->events, self->timer, self->notify};
+    for (size_t i = 0; i < ADLI_COUNT(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    free(self->state_dir);
+    free(self->keeper);
+    free(self);
+}
+
+static const adli_backend_ops local_ops = {
+    .nodes = adli_local_nodes,
+    .start = adli_local_start,
+    .terminate = op_terminate,
+    .observe = op_observe,
+    .forget = op_forget,
+    .remove = op_remove,
+    .list = op_list,
+    .event_fd = op_event_fd,
+    .drain_events = op_drain_events,
+    .job_path = op_job_path,
+    .log_path = op_log_path,
+    .free = op_free,
+};
+
+static adl_status find_keeper(const char *given, char **out)
+{
+    static const char *const places[] = {"", "../bin/", "../libexec/adaptdl/"};
+    char self[PATH_MAX] = "", path[PATH_MAX];
+    if (!given)
+        given = getenv("ADAPTDL_KEEPER");
+    if (given) {
+        if (access(given, X_OK) != 0)
+            return adli_fail(ADL_ENOENT, "%s: %s", given, strerror(errno));
+        *out = realpath(given, NULL);
+        return *out ? ADL_OK : adli_fail(ADL_ENOENT, "%s: %s", given, strerror(errno));
+    }
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash = length > 0 ? strrchr(self, '/') : NULL;
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; slash && i < ADLI_COUNT(places); i++)
+        if (snprintf(path, sizeof path, "%s%sadaptdl-keeper", self, places[i]) < (int)sizeof path &&
+            access(path, X_OK) == 0 && (*out = realpath(path, NULL)))
+            return ADL_OK;
+    return adli_fail(ADL_ENOENT, "adaptdl-keeper: not beside this program (%s)", self);
+}
+
+static adl_status choose_cgroups(const adli_local_options *options, adli_cgroup *out)
+{
+    adl_status status = ADL_OK;
+    *out = (adli_cgroup){0};
+    if (options->cgroups == ADLI_CGROUPS_NONE)
+        return ADL_OK;
+    status =
+        adli_cgroup_probe(options->cgroups == ADLI_CGROUPS_V1 ? ADLI_CGROUP_V1 : ADLI_CGROUP_V2,
+                          options->cgroup_parent, out);
+    if (status != ADL_OK)
+        *out = (adli_cgroup){0};
+    return options->cgroups == ADLI_CGROUPS_AUTO ? ADL_OK : status;
+}
+
+adl_status adli_local_new(const adli_local_options *options, adli_backend **out)
+{
+    *out = NULL;
+    if (options->size != sizeof *options || !options->state_dir || !options->state_dir[0])
+        return adli_fail(ADL_EINVAL, "local backend: options");
+    local *self = adli_calloc(1, sizeof *self);
+    if (!self)
+        return adli_fail_memory("the local backend");
+    self->base = (adli_backend){&local_ops, self};
+    self->events = self->timer = self->notify = -1;
+    adl_status status = adli_tree_make(options->state_dir);
+    if (status == ADL_OK && !(self->state_dir = realpath(options->state_dir, NULL)))
+        status = adli_fail(ADL_EIO, "%s: %s", options->state_dir, strerror(errno));
+    if (status == ADL_OK && strlen(self->state_dir) > PATH_MAX / 2)
+        status = adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
+    if (status == ADL_OK)
+        status = find_keeper(options->keeper, &self->keeper);
+    if (status == ADL_OK)
+        status = choose_cgroups(options, &self->cgroups);
+    if (status == ADL_OK)
+        status = adli_local_declare(self, options->nodes, options->node_count);
+    if (status == ADL_OK)
+        status = make_events(self);
+    if (status == ADL_OK)
+        status = adli_local_scan(self);
+    if (status != ADL_OK) {
+        op_free(self);
+        return status;
+    }
+    adli_local_lose(self);
+    *out = &self->base;
+    return ADL_OK;
+}
+
+adl_status adli_local_set_nodes(adli_backend *backend, const adli_local_node *nodes, int count)
+{
+    local *self = backend->self;
+    adl_status status = adli_local_declare(self, nodes, count);
+    if (status == ADL_OK) {
+        adli_local_lose(self);
+        arm(self, 1);
+    }
+    return status;
+}
+
+const char *adli_local_limits(const adli_backend *backend)
+{
+    static const char *const names[] = {"watched", "cgroup v1", "cgroup v2"};
+    return names[((const local *)backend->self)->cgroups.kind];
+}

@@ -1,0 +1,331 @@
+/* Groups of the local backend and their files:
+ *   STATE/jobs/UID/groups/GROUP/plan, RANK.claim, RANK.result
+ *   STATE/jobs/UID/groups/forgotten      groups up to this number are over for ever
+ * The files are the truth; the table in memory says only which groups there are. */
+#include "backend/local_impl.h"
+#include "backend/procs.h"
+#include "backend/record.h"
+#include "backend/tree.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+static const double forget_wait_s = 2;
+
+adl_status adli_local_check_name(const char *uid, int number)
+{
+    size_t length = uid ? strlen(uid) : 0;
+    if (length == 0 || length >= ADLI_UID_BYTES)
+        return adli_fail(ADL_EINVAL, "uid: 1 to %d characters", ADLI_UID_BYTES - 1);
+    for (const char *c = uid; *c; c++)
+        if (!isascii((unsigned char)*c) || (!isalnum((unsigned char)*c) && *c != '-'))
+            return adli_fail(ADL_EINVAL, "uid: only letters, digits and '-'");
+    if (number < 1)
+        return adli_fail(ADL_EINVAL, "group %d: they count from 1", number);
+    return ADL_OK;
+}
+
+int adli_local_open(const local *self, const char *uid, int number)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/jobs/%s/groups/%d", self->state_dir, uid, number) >=
+        (int)sizeof path)
+        return -1;
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+static group *find_known(const local *self, const char *uid, int number)
+{
+    for (size_t i = 0; i < self->group_count; i++)
+        if (self->groups[i].number == number && strcmp(self->groups[i].uid, uid) == 0)
+            return &self->groups[i];
+    return NULL;
+}
+
+static void watch_directory(const local *self, const char *uid, int number)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/jobs/%s/groups/%d", self->state_dir, uid, number);
+    inotify_add_watch(self->notify, path, IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE);
+}
+
+adl_status adli_local_find(local *self, const char *uid, int number, group **out)
+{
+    *out = find_known(self, uid, number);
+    if (*out)
+        return ADL_OK;
+    int dir = adli_local_open(self, uid, number);
+    if (dir < 0)
+        return adli_fail(ADL_ENOENT, "%s: no group %d", uid, number);
+    adli_plan *plan;
+    adl_status status = adli_plan_read(dir, &plan);
+    close(dir);
+    if (status != ADL_OK)
+        return adli_wrap(status, "%s: group %d", uid, number);
+    if (adli_grow(&self->groups, &self->group_capacity, self->group_count + 1,
+                  sizeof *self->groups) != 0) {
+        adli_plan_free(plan);
+        return adli_fail_memory("a group");
+    }
+    group *item = *out = &self->groups[self->group_count++];
+    *item = (group){.number = number, .plan = plan};
+    snprintf(item->uid, sizeof item->uid, "%s", uid);
+    watch_directory(self, uid, number);
+    return ADL_OK;
+}
+
+void adli_local_drop(local *self, const char *uid, int number)
+{
+    group *item = find_known(self, uid, number);
+    if (!item)
+        return;
+    adli_plan_free(item->plan);
+    *item = self->groups[--self->group_count];
+}
+
+/* ---- one replica ---- */
+
+void adli_local_mark(const local *self, const char *uid, int number, int rank, char *out,
+                     size_t size)
+{
+    snprintf(out, size, "%s/jobs/%s/groups/%d/%d", self->state_dir, uid, number, rank);
+}
+
+adli_cgroup adli_local_cgroup(const local *self, const group *item, int rank)
+{
+    char name[160];
+    snprintf(name, sizeof name, "adaptdl-%08x-%s-%d-%d",
+             (unsigned)adli_record_sum(self->state_dir, strlen(self->state_dir)), item->uid,
+             item->number, rank);
+    return adli_cgroup_child(&item->plan->cgroups, name);
+}
+
+bool adli_local_settle(int dir, int rank, const adli_result *result)
+{
+    int claim;
+    if (adli_claim_take(dir, rank, &claim) != ADL_OK)
+        return false;
+    bool written = adli_result_write(dir, rank, result) == ADL_OK;
+    close(claim);
+    return written;
+}
+
+/* The keeper was killed. The replica dies with it, but not what the replica started: that is found by
+ * its mark. True when nothing is left. */
+static bool sweep(const local *self, const group *item, int rank)
+{
+    char mark[PATH_MAX];
+    adli_cgroup cgroup = adli_local_cgroup(self, item, rank);
+    adli_local_mark(self, item->uid, item->number, rank, mark, sizeof mark);
+    for (int i = 0; i < 40; i++) {
+        adli_cgroup_kill(&cgroup);
+        if (adli_procs_kill_marked(mark) == 0 && adli_cgroup_remove(&cgroup))
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 2500000}, NULL);
+    }
+    return false;
+}
+
+static void show(const adli_result *result, adli_replica_view *view)
+{
+    view->state = result->state;
+    view->exit_code = result->exit_code;
+    memcpy(view->reason, result->reason, sizeof view->reason);
+    memcpy(view->message, result->message, sizeof view->message);
+}
+
+/* With the claim's lock in our hands: the result, or that the replica is lost. */
+static void look_dead(const local *self, const group *item, int dir, int rank,
+                      adli_replica_view *view)
+{
+    adli_result result;
+    adl_status status = adli_result_read(dir, rank, &result);
+    if (status != ADL_OK) {
+        if (!sweep(self, item, rank)) {
+            view->state = ADLI_REPLICA_READY; /* something of it lives: ask again */
+            return;
+        }
+        adli_result_set(&result, ADLI_REPLICA_INTERRUPTED, -1, "Lost",
+                        "its keeper was killed, or the machine restarted");
+        if (adli_result_write(dir, rank, &result) != ADL_OK)
+            status = ADL_EIO; /* found again the next time */
+    }
+    show(&result, view);
+}
+
+void adli_local_look(const local *self, const group *item, int dir, int rank,
+                     adli_replica_view *view)
+{
+    pid_t keeper;
+    int lock;
+    adli_result result;
+    *view = (adli_replica_view){.state = ADLI_REPLICA_WAITING, .exit_code = -1};
+    if (item->plan->refused[0] == '\0')
+        snprintf(view->address, sizeof view->address, "127.0.0.1");
+    if (adli_result_read(dir, rank, &result) == ADL_OK) {
+        show(&result, view);
+        return;
+    }
+    switch (adli_claim_look(dir, rank, &keeper, &lock)) {
+    case ADLI_CLAIM_NONE:
+        view->address[0] = '\0';
+        break;
+    case ADLI_CLAIM_STARTING:
+        break;
+    case ADLI_CLAIM_RUNNING:
+        view->state = ADLI_REPLICA_READY;
+        break;
+    case ADLI_CLAIM_DEAD:
+        look_dead(self, item, dir, rank, view);
+        close(lock);
+        break;
+    }
+}
+
+void adli_local_signal(local *self, group *item, int rank, int number, const adli_result *result)
+{
+    int dir = adli_local_open(self, item->uid, item->number);
+    if (dir < 0)
+        return;
+    if (!adli_local_settle(dir, rank, result))
+        adli_claim_signal(dir, rank, number);
+    close(dir);
+}
+
+/* ---- the end of a group ---- */
+
+static int open_groups(const local *self, const char *uid)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/jobs/%s/groups", self->state_dir, uid) >= (int)sizeof path)
+        return -1;
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+int adli_local_forgotten(const local *self, const char *uid)
+{
+    int64_t number = 0;
+    size_t at = 0;
+    adli_buf buf;
+    int dir = open_groups(self, uid);
+    if (dir < 0)
+        return 0;
+    adli_buf_init(&buf, 4096);
+    if (adli_record_read(dir, "forgotten", &buf) != ADL_OK ||
+        adli_record_next_int(&buf, &at, "group", &number) != ADL_OK)
+        number = 0;
+    adli_buf_fini(&buf);
+    close(dir);
+    return (int)number;
+}
+
+static adl_status remember_forgotten(const local *self, int dir, const char *uid, int number)
+{
+    adli_buf buf;
+    if (adli_local_forgotten(self, uid) >= number)
+        return ADL_OK;
+    adli_buf_init(&buf, 4096);
+    adli_record_put_int(&buf, "group", number);
+    adl_status status = adli_record_write(dir, "forgotten", &buf, false);
+    adli_buf_fini(&buf);
+    return status;
+}
+
+/* Kills the group and waits until it is gone, for as long as a kill takes. */
+static bool end_group(local *self, group *item)
+{
+    adli_result killed;
+    double until_s = adli_monotonic_s() + forget_wait_s;
+    adli_result_set(&killed, ADLI_REPLICA_INTERRUPTED, -1, "Killed", "never started");
+    for (int rank = 0; rank < item->plan->replicas; rank++)
+        adli_local_signal(self, item, rank, ADLI_KEEPER_KILL, &killed);
+    int dir = adli_local_open(self, item->uid, item->number);
+    int alive = 1;
+    while (dir >= 0 && alive > 0) {
+        adli_replica_view view;
+        alive = 0;
+        for (int rank = 0; rank < item->plan->replicas; rank++) {
+            adli_local_look(self, item, dir, rank, &view);
+            alive += view.state <= ADLI_REPLICA_READY;
+        }
+        if (alive == 0 || adli_monotonic_s() > until_s)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    }
+    if (dir >= 0)
+        close(dir);
+    return alive == 0;
+}
+
+/* A directory in the way of being removed is called gone-NUMBER, so that nobody takes it for a group. */
+void adli_local_forget(local *self, const char *uid, int number)
+{
+    char name[16], gone[32];
+    group *item;
+    int dir = open_groups(self, uid);
+    if (dir < 0)
+        return;
+    bool ended = adli_local_find(self, uid, number, &item) != ADL_OK || end_group(self, item);
+    snprintf(name, sizeof name, "%d", number);
+    snprintf(gone, sizeof gone, "gone-%d", number);
+    if (remember_forgotten(self, dir, uid, number) == ADL_OK &&
+        renameat(dir, name, dir, gone) == 0 && ended)
+        adli_tree_remove(dir, gone);
+    close(dir);
+    adli_local_drop(self, uid, number);
+}
+
+/* ---- finding them again ---- */
+
+static void scan_job(local *self, const char *uid)
+{
+    group *item;
+    int dir = open_groups(self, uid);
+    DIR *stream = dir >= 0 ? fdopendir(dir) : NULL;
+    if (!stream && dir >= 0)
+        close(dir);
+    if (!stream)
+        return;
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        char *end;
+        long number = strtol(entry->d_name, &end, 10);
+        if (strncmp(entry->d_name, "gone-", 5) == 0)
+            adli_tree_remove(dir, entry->d_name);
+        else if (!*end && end != entry->d_name && number >= 1 && number <= INT_MAX &&
+                 adli_local_find(self, uid, (int)number, &item) != ADL_OK)
+            continue; /* cut short before its plan: nothing was started */
+    }
+    closedir(stream);
+}
+
+adl_status adli_local_scan(local *self)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/jobs", self->state_dir) >= (int)sizeof path)
+        return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
+    adl_status status = adli_tree_make(path);
+    if (status != ADL_OK)
+        return status;
+    DIR *stream = opendir(path);
+    if (!stream)
+        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(stream));) {
+        if (strncmp(entry->d_name, "gone.", 5) == 0)
+            adli_tree_remove(dirfd(stream), entry->d_name);
+        else if (adli_local_check_name(entry->d_name, 1) == ADL_OK)
+            scan_job(self, entry->d_name);
+    }
+    closedir(stream);
+    return ADL_OK;
+}
