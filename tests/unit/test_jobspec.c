@@ -421,6 +421,12 @@ TEST(large_files_and_long_strings)
 
 TEST(bombs_cycles_and_depth)
 {
+    char *wide = filled(HEAD "status: [&x ", 'x', 800000,
+                        ",*x,*x,*x,*x,*x,*x,*x,*x,*x,*x,*x]\n"
+                        "spec: {template: {spec: {containers: [{name: main, command: [a]}]}}}\n");
+    refused(wide,
+            "job.yaml:1: the document: is longer than 8388608 bytes with its aliases expanded");
+    free(wide);
     adli_buf text;
     adli_buf_init(&text, 1 << 20);
     adli_buf_puts(&text, HEAD "x0: &x0 [a,a,a,a,a,a,a,a,a,a]\n");
