@@ -168,6 +168,7 @@ void adli_httpd_answer_error(adli_httpd_request *request, int code, const char *
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    adli_url_printable(message); /* it may quote the client, and may have been cut */
     adli_buf body;
     adli_buf_init(&body, 16384);
     adli_buf_printf(&body, "{\"error\": {\"code\": %d, \"message\": ", code);

@@ -91,7 +91,7 @@ static adl_status start_daemon(door *d, int fd, const adli_buf *cert, const adli
 {
     const adli_httpd_limits *limits = &d->options.limits;
     unsigned threads = d->options.threads > 0 ? (unsigned)d->options.threads : 2;
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
                      (d->tls ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, cert->data},
