@@ -290,6 +290,8 @@ static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     adl_status status = adli_env_load(&env);
     if (status != ADL_OK)
         return adlpy_raise(status);
+    if (adlpy_at_exit() != 0)
+        return NULL;
     if (host && strcmp(host, "0.0.0.0") != 0)
         options.master_addr = host;
     options.secret = env.job_secret;
