@@ -55,7 +55,7 @@ static void close_world(world *w)
         fake_free(w->fake);
     adli_config_fini(&w->config);
     adli_buf_fini(&w->out);
-    nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (!getenv("ADLT_KEEP")) nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static adl_status open_world(world *w, int nodes, int slots)
