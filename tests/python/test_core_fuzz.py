@@ -68,8 +68,10 @@ for _ in range(count):
     if kept and rng.random() < 0.3:          # a method of something that came back
         thing = rng.choice(kept)
         names = [name for name in dir(thing) if rng.random() < 0.5 and not name.startswith("__")]
-        if names:
-            function = getattr(thing, rng.choice(names))
+        if names and rng.random() < 0.2:
+            function = lambda value: setattr(thing, rng.choice(names), value)
+        elif names:
+            function = getattr(thing, rng.choice(names), None)
     try:
         wanted = len(inspect.signature(function).parameters)
     except (TypeError, ValueError):
