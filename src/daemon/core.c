@@ -182,6 +182,7 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     pthread_mutex_init(&core->changes, NULL);
     pthread_mutex_init(&core->lock, NULL);
     pthread_mutex_init(&core->wake_lock, NULL);
+    pthread_cond_init(&core->called, NULL);
     core->wake_fd = -1;
     core->backend = options->backend;
     core->log = options->log;
@@ -244,6 +245,38 @@ adl_status adli_core_start(adli_core *core)
     return ADL_OK;
 }
 
+void adli_core_call(adli_core *core, void (*function)(void *user), void *user)
+{
+    if (!core->running) {
+        function(user);
+        return;
+    }
+    pthread_mutex_lock(&core->lock);
+    while (core->call)
+        pthread_cond_wait(&core->called, &core->lock);
+    core->call = function;
+    core->call_user = user;
+    adli_core_wake(core);
+    while (core->call == function && core->call_user == user)
+        pthread_cond_wait(&core->called, &core->lock);
+    pthread_mutex_unlock(&core->lock);
+}
+
+void adli_core_answer_call(adli_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    void (*function)(void *user) = core->call;
+    void *user = core->call_user;
+    pthread_mutex_unlock(&core->lock);
+    if (!function)
+        return;
+    function(user);
+    pthread_mutex_lock(&core->lock);
+    core->call = NULL;
+    pthread_cond_broadcast(&core->called);
+    pthread_mutex_unlock(&core->lock);
+}
+
 void adli_core_stop(adli_core *core)
 {
     if (!core || !core->running)
@@ -290,6 +323,7 @@ void adli_core_free(adli_core *core)
     free(core->dashboard);
     free(core->supervisor);
     free(core->state_dir);
+    pthread_cond_destroy(&core->called);
     pthread_mutex_destroy(&core->wake_lock);
     pthread_mutex_destroy(&core->lock);
     pthread_mutex_destroy(&core->changes);

@@ -42,6 +42,9 @@ ADL_MUST adl_status adli_core_set(adli_core *core, const char *key, const char *
 ADL_MUST adl_status adli_core_get(adli_core *core, const char *key, char *value, size_t size);
 /* The controller thread. */
 ADL_MUST adl_status adli_core_start(adli_core *core);
+/* Runs function(user) on the controller's thread, to which the backend belongs, and waits for it. On the
+ * caller's when the controller does not run. */
+void adli_core_call(adli_core *core, void (*function)(void *user), void *user);
 /* Stops the controller and leaves the replicas running; wakes all that wait. */
 void adli_core_stop(adli_core *core);
 void adli_core_free(adli_core *core);

@@ -409,7 +409,8 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
                !same_nodes(info.placed, info.placed_count, row->placed, row->placed_count) ||
                strcmp(reason, row->reason) != 0 ||
                strcmp(text, row->message ? row->message : "") != 0;
-    bool due = sample_due(core, job, &info, now_s);
+    bool changed = info.life->phase != row->life.phase || info.placed_count != row->placed_count;
+    bool due = !changed && sample_due(core, job, &info, now_s);
     *differs |= due; /* its device time */
     if (*differs) {
         pthread_mutex_lock(&core->lock); /* replicas may report meanwhile */
@@ -420,8 +421,9 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
         post(core, (adli_pending){.kind = PENDING_SAMPLE,
                                   .job = adli_strdup(job->uid),
                                   .sample = made->sample});
-        job->sampled_s = now_s;
     }
+    if (due || changed)
+        job->sampled_s = now_s;
     adl_status status = ADL_OK;
     made->job = job;
     if (*differs)

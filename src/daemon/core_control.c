@@ -328,6 +328,7 @@ void *adli_core_controller(void *user)
         uint64_t count;
         if (read(core->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
             adli_core_log(core, "wake-up: %s", strerror(errno));
+        adli_core_answer_call(core);
         pthread_mutex_lock(&core->lock);
         bool stopping = core->stopping;
         pthread_mutex_unlock(&core->lock);

@@ -153,7 +153,10 @@ struct adli_core {
     pthread_t thread;
     bool running;
     int wake_fd;
-    bool stopping; /* under lock */
+    bool stopping;            /* under lock */
+    void (*call)(void *user); /* under lock: to be run by the controller */
+    void *call_user;
+    pthread_cond_t called;
 
     /* the controller's */
     adl_policy *policy;
@@ -217,6 +220,8 @@ bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *
 /* One turn of the controller; returns when it wants the next at the latest. Tests call it directly. */
 double adli_core_step(adli_core *core);
 void *adli_core_controller(void *core);
+/* Runs what adli_core_call wants. */
+void adli_core_answer_call(adli_core *core);
 void adli_core_executor(adli_core *core, adli_executor *out);
 
 /* ---- core_observe.c ---- */

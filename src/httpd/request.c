@@ -79,6 +79,11 @@ bool adli_httpd_ending(const adli_httpd_request *request)
     return atomic_load(&request->conn->door->httpd->ending);
 }
 
+void adli_httpd_body_max(adli_httpd_request *request, int64_t max)
+{
+    request->body_max = max;
+}
+
 void adli_httpd_body_to_file(adli_httpd_request *request, const char *dir, int64_t max)
 {
     char path[4096];
@@ -168,6 +173,7 @@ void adli_httpd_answer_error(adli_httpd_request *request, int code, const char *
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
+    adli_url_printable(message); /* it may quote the client, and may have been cut */
     adli_buf body;
     adli_buf_init(&body, 16384);
     adli_buf_printf(&body, "{\"error\": {\"code\": %d, \"message\": ", code);

@@ -249,8 +249,9 @@ static void reap(adli_httpd *httpd, double now_s)
         }
 }
 
-/* A suspended connection is not watched by its event thread: those whose client has hung up would be
- * kept until there is something to send. Under lock. */
+/* A suspended connection is not watched by its event thread: one whose client has hung up would be kept
+ * until there is something to send. A client that has closed only its sending side gets ordinary answers,
+ * but no stream and no long poll. Under lock. */
 static void probe(adli_httpd *httpd)
 {
     for (conn *next, *c = httpd->wait_first; c; c = next) {

@@ -53,6 +53,16 @@ static bool is_clean(const char *text)
     return true;
 }
 
+void adli_url_printable(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        int length = utf8_length(at);
+        if (length == 0)
+            *at = '?';
+        at += length ? length : 1;
+    }
+}
+
 /* %XX in place. False: bad escapes, control characters, not UTF-8. */
 static bool decode(char *text, bool plus_is_space)
 {

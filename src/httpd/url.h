@@ -40,4 +40,7 @@ bool adli_url_host_allowed(const char *host, const char *const *names);
 /* Is Origin ("http://h:1") the page's own host? */
 bool adli_url_same_origin(const char *origin, const char *host);
 
+/* Replaces, in place, what is not UTF-8 by question marks. */
+void adli_url_printable(char *text);
+
 #endif

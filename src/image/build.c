@@ -185,10 +185,10 @@ static adl_status do_workdir(building *b, const adli_instruction *at)
     absolute[0] = '/';
     strcpy(absolute + 1, path);
     status = adli_tree_mkdir(&b->image->tree, path);
-    if (status != ADL_OK) {
+    if (status == ADL_EINVAL)
         status = adli_dockerfile_fail(&b->file, at, "%s", adl_error());
+    if (status != ADL_OK)
         goto out;
-    }
     free(b->workdir);
     b->workdir = absolute;
     absolute = NULL;

@@ -91,8 +91,6 @@ adl_status adli_image_pack(const adli_image *image, const char *job, size_t job_
     else
         status = write_all(&p, image, job, job_length, yaml);
     archive_entry_free(p.entry);
-    if (status != ADL_OK)
-        archive_write_fail(p.archive);
     archive_write_free(p.archive);
     return status;
 }

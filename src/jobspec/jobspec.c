@@ -3,6 +3,7 @@
 #include "jobspec/jobspec.h"
 
 #include "base/mem.h"
+#include "jobspec/canonical.h"
 #include "jobspec/collect.h"
 #include "jobspec/pod.h"
 
@@ -188,25 +189,20 @@ static adl_status expect_text(const adli_field *root, const char *key, const cha
     return status;
 }
 
-static int dump_piece(const char *data, size_t length, void *user)
-{
-    adli_buf *out = user;
-    adli_buf_append(out, data, length);
-    return out->status == ADL_OK ? 0 : -1;
-}
-
-/* 15 digits hold every number that a person writes, and 0.1 stays 0.1. */
-static adl_status canonical(const json_t *root, char **out)
+/* What is stored must be readable again, so it is held to the limit of job files too. */
+static adl_status keep_json(const adli_field *root, char **out)
 {
     adli_buf text;
     adli_buf_init(&text, (size_t)ADLI_DOC_EXPANDED_MAX * 8);
-    if (json_dump_callback(root, dump_piece, &text,
-                           JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) != 0) {
+    adl_status status = adli_canonical(root->value, &text);
+    if (status == ADL_OK && text.length > ADLI_JOB_FILE_MAX)
+        status = adli_field_fail(root, "is %zu bytes long as JSON, at most %d are allowed",
+                                 text.length, ADLI_JOB_FILE_MAX);
+    if (status == ADL_OK)
+        *out = text.data;
+    else
         adli_buf_fini(&text);
-        return adli_fail_memory("a job as JSON");
-    }
-    *out = text.data;
-    return ADL_OK;
+    return status;
 }
 
 static adl_status defaults(adli_jobspec *out)
@@ -236,7 +232,7 @@ adl_status adli_jobspec_from_doc(const adli_doc *doc, adli_jobspec *out)
     if (status == ADL_OK)
         status = read_spec(&root, out);
     if (status == ADL_OK)
-        status = canonical(doc->root, &out->json);
+        status = keep_json(&root, &out->json);
     if (status != ADL_OK)
         adli_jobspec_fini(out);
     return status;

@@ -5,7 +5,7 @@
 #ifndef ADLI_JOBSPEC_H
 #define ADLI_JOBSPEC_H
 
-#include "base/doc.h"
+#include "doc/doc.h"
 
 #define ADLI_JOB_API_VERSION "adaptdl.petuum.com/v1"
 #define ADLI_JOB_KIND        "AdaptDLJob"
@@ -60,7 +60,8 @@ typedef struct adli_jobspec {
 
     char **warnings; /* [warning_count] one line each: "spec.template.spec.volumes: ignored here" */
     int warning_count;
-    char *json; /* what was submitted: compact, keys sorted, NUL-terminated */
+    char *
+        json; /* what was submitted: compact, keys sorted, NUL-terminated; parses to the same job */
 } adli_jobspec;
 
 /* Reads and checks a job file of length bytes. source names it in messages. On failure (EINVAL)

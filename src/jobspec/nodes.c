@@ -82,7 +82,7 @@ static adl_status read_resources(const adli_field *node, adli_amounts *out)
 static adl_status read_node(const adli_field *field, adli_nodes *out)
 {
     static const char *const known[] = {"name", "deviceType", "preemptible", "resources"};
-    const char *name, *type = "";
+    const char *name = "", *type = "";
     bool preemptible = false;
     adl_status status = adli_field_object(field);
     if (status == ADL_OK)

@@ -23,14 +23,27 @@ static void check(const adli_jobspec *spec)
             abort();
 }
 
-static void try_format(const char *text, size_t size, adli_doc_format format, bool again)
+static void check_again(const adli_jobspec *spec)
+{
+    adli_jobspec again;
+    if (adli_jobspec_parse("again", spec->json, strlen(spec->json), ADLI_DOC_JSON, &again) !=
+            ADL_OK ||
+        strcmp(again.json, spec->json) != 0 || again.argc != spec->argc ||
+        again.requests.count != spec->requests.count || again.env.count != spec->env.count)
+        abort();
+    for (int i = 0; i < spec->requests.count; i++)
+        if (adli_amounts_get(&again.requests, spec->requests.names[i]) != spec->requests.amounts[i])
+            abort();
+    adli_jobspec_fini(&again);
+}
+
+static void try_format(const char *text, size_t size, adli_doc_format format)
 {
     adli_jobspec spec;
     if (adli_jobspec_parse("fuzz", text, size, format, &spec) == ADL_OK) {
         check(&spec);
-        if (again)
-            try_format(spec.json, strlen(spec.json), ADLI_DOC_JSON, false);
-    } else if (!again || strncmp(adl_error(), "fuzz:", 5) != 0 || strchr(adl_error(), '\n')) {
+        check_again(&spec);
+    } else if (strncmp(adl_error(), "fuzz:", 5) != 0 || strchr(adl_error(), '\n')) {
         abort();
     }
     adli_jobspec_fini(&spec);
@@ -38,7 +51,7 @@ static void try_format(const char *text, size_t size, adli_doc_format format, bo
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    try_format((const char *)data, size, ADLI_DOC_YAML, true);
-    try_format((const char *)data, size, ADLI_DOC_JSON, true);
+    try_format((const char *)data, size, ADLI_DOC_YAML);
+    try_format((const char *)data, size, ADLI_DOC_JSON);
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/yaml.h"
+#include "doc/yaml.h"
 #include "harness.h"
 #include "jobspec/collect.h"
 
@@ -158,6 +158,29 @@ TEST(a_whole_job_is_read)
     adli_jobspec_fini(&again);
     adli_jobspec_fini(&s);
     adli_buf_fini(&text);
+}
+
+/* What the daemon stores is read again after a restart: numbers must not move. */
+TEST(canonical_json_gives_the_same_job)
+{
+    static const char *const amounts[] = {"0.1", "0.30000000000000004", "1e-9", "2.0", "1e3", "7",
+                                          "0.7"};
+    for (size_t i = 0; i < ADLI_COUNT(amounts); i++) {
+        char text[512];
+        adli_jobspec one, two;
+        snprintf(text, sizeof text,
+                 "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: a}\n"
+                 "status: [1.7976931348623157e308, 5e-324, -0.0, \"\\x01\\u2028\"]\n"
+                 "spec: {template: {spec: {containers: [{name: m, command: [x], resources: "
+                 "{requests: {cpu: %s}}}]}}}\n",
+                 amounts[i]);
+        REQUIRE_OK(parse(text, &one));
+        REQUIRE_OK(adli_jobspec_parse("j", one.json, strlen(one.json), ADLI_DOC_JSON, &two));
+        CHECK_STR(two.json, one.json);
+        CHECK_INT(adli_amounts_get(&two.requests, "cpu"), adli_amounts_get(&one.requests, "cpu"));
+        adli_jobspec_fini(&one);
+        adli_jobspec_fini(&two);
+    }
 }
 
 TEST(the_seed_job_is_read)
@@ -421,6 +444,11 @@ TEST(large_files_and_long_strings)
 
 TEST(bombs_cycles_and_depth)
 {
+    char *wide = filled(HEAD "status: [&x ", 'x', 800000,
+                        ",*x,*x,*x,*x,*x,*x,*x,*x,*x,*x,*x]\n"
+                        "spec: {template: {spec: {containers: [{name: main, command: [a]}]}}}\n");
+    refused(wide, "job.yaml:1: the document: is 9600");
+    free(wide);
     adli_buf text;
     adli_buf_init(&text, 1 << 20);
     adli_buf_puts(&text, HEAD "x0: &x0 [a,a,a,a,a,a,a,a,a,a]\n");

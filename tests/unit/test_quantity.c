@@ -161,7 +161,8 @@ TEST(printing_reads_back)
     int rounds = 200000;
     for (int i = 0; i < rounds; i++) {
         const char *name = names[i % 4];
-        int64_t amount = (int64_t)(adli_rng_u64(&rng) >> (14 + adli_rng_below(&rng, 50))), again;
+        uint32_t shift = 14 + adli_rng_below(&rng, 50);
+        int64_t amount = (int64_t)(adli_rng_u64(&rng) >> shift), again;
         if (adli_rng_below(&rng, 2))
             amount = amount >> 30 << adli_rng_below(&rng, 31);
         if (amount > ADL_MAX_AMOUNT)
@@ -208,7 +209,8 @@ TEST(random_quantities_agree_with_rational_arithmetic)
     int rounds = 300000, refused = 0, rounded = 0;
     for (int i = 0; i < rounds; i++) {
         uint32_t which = adli_rng_below(&rng, ADLI_COUNT(suffixes));
-        uint64_t digits = adli_rng_u64(&rng) >> (14 + adli_rng_below(&rng, 50));
+        uint32_t shift = 14 + adli_rng_below(&rng, 50);
+        uint64_t digits = adli_rng_u64(&rng) >> shift;
         int after = (int)adli_rng_below(&rng, 6), scale = adli_rng_below(&rng, 2) ? 3 : 0;
         char number[32], text[64];
         snprintf(number, sizeof number, "%0*" PRIu64, after + 1, digits);

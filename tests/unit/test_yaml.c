@@ -1,5 +1,5 @@
 /* YAML and JSON documents: what values mean, where they stand, and everything that is refused. */
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -244,6 +244,11 @@ TEST(json_is_checked_the_same_way)
     memset(deep + 100, ']', 100);
     deep[200] = '\0';
     CHECK_FAILS(parse_json(deep, &doc), ADL_EINVAL, "nested more than 64 deep");
+    memset(deep, '[', 65);
+    memset(deep + 65, ']', 65);
+    deep[130] = '\0';
+    CHECK_FAILS(parse_json(deep, &doc), ADL_EINVAL, "nested more than 64 deep");
+    CHECK_FAILS(parse(deep, &doc), ADL_EINVAL, "nested more than 64 deep");
 }
 
 TEST(messages_are_one_line_and_suggest)

@@ -1,11 +1,11 @@
 /* Documents: the two formats behind one door. JSON is parsed by jansson, which keeps no positions,
  * so a second walk over the text, known to be good by then, finds the line of every value. */
-#include "base/doc.h"
+#include "doc/doc.h"
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,11 +125,12 @@ static adl_status scan_value(scan *s, const json_t *value, int depth, adli_mark 
 {
     skip_space(s);
     *mark = mark_here(s);
-    if (depth > ADLI_DOC_DEPTH_MAX)
+    bool collection = json_is_object(value) || json_is_array(value);
+    if (collection && depth >= ADLI_DOC_DEPTH_MAX)
         return adli_doc_fail(s->doc, mark->line, "nested more than %d deep", ADLI_DOC_DEPTH_MAX);
     if (++s->values > ADLI_DOC_VALUES_MAX)
         return adli_doc_fail(s->doc, mark->line, "more than %d values", ADLI_DOC_VALUES_MAX);
-    if (json_is_object(value) || json_is_array(value))
+    if (collection)
         return scan_members(s, value, depth, mark);
     skip_scalar(s);
     return ADL_OK;
