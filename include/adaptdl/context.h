@@ -55,6 +55,8 @@ typedef struct adl_env {
     const char *tensorboard_logdir; /* ADAPTDL_TENSORBOARD_LOGDIR */
     const char *job_secret;         /* ADAPTDL_JOB_SECRET: replicas prove to each other that they
                                      * know it; NULL: connections are not authenticated */
+    int hints_interval_s;           /* ADAPTDL_HINTS_INTERVAL: seconds; 0: as adl_options says */
+    int connect_timeout_s;          /* ADAPTDL_CONNECT_TIMEOUT: seconds; 0: as adl_options says */
 } adl_env;
 
 /* One process, no checkpoints. */

@@ -49,16 +49,12 @@ static const struct verb {
 
 enum { VERBS = sizeof verbs / sizeof verbs[0], LINE_MAX_BYTES = 16 << 20 };
 
-static int print_help(void)
+static void print_verbs(FILE *out)
 {
-    printf("Usage: adaptdl model VERB [FILE]\n\nVerbs:\n");
+    fprintf(out, "\nVerbs:\n");
     for (int i = 0; i < VERBS; i++)
-        printf("  %-10s %s\n", verbs[i].name, verbs[i].summary);
-    printf("  %-10s %s\n", "plot", "draw goodput over batch size and over replicas, as SVG");
-    printf("\nReads JSON objects, one per line, from FILE or standard input and prints one JSON\n"
-           "object per line. A bad line gives {\"error\": \"line N: ...\"} in its place and exit\n"
-           "status 1 at the end. Fields of one verb: adaptdl help model VERB\n");
-    return EXIT_DONE;
+        fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+    fprintf(out, "  %-10s %s\n", "plot", "draw goodput over batch size and over replicas, as SVG");
 }
 
 static int print_verb_help(const struct verb *verb)
@@ -146,12 +142,16 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     return status;
 }
 
-int cmd_model(int argc, char **argv)
+static int run_model(cli *c)
 {
+    int argc = c->argc;
+    char **argv = c->argv;
     if (argc < 2)
         return usage_error("model", "no verb given");
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-        return print_help();
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        cli_print_help(c->command, stdout);
+        return EXIT_DONE;
+    }
     if (strcmp(argv[1], "plot") == 0)
         return cmd_model_plot(argc - 1, argv + 1);
     for (int i = 0; i < VERBS; i++)
@@ -159,3 +159,18 @@ int cmd_model(int argc, char **argv)
             return run_verb(&verbs[i], argc - 1, argv + 1);
     return usage_error("model", "unknown verb \"%s\"", argv[1]);
 }
+
+const cli_command command_model = {
+    .name = "model",
+    .summary = "ask the goodput models: evaluate, optimize, fit, speedup, plot",
+    .usage = "VERB [FILE]",
+    .text =
+        "Asks the models of step time, efficiency and goodput. The verbs are evaluate, optimize, "
+        "fit, speedup and plot.\n\n"
+        "Reads JSON objects, one per line, from FILE or standard input and prints one JSON "
+        "object per line. A bad line gives {\"error\": \"line N: ...\"} in its place and exit "
+        "status 1 at the end. Fields of one verb: adaptdl help model VERB",
+    .arguments = "evaluate optimize fit speedup plot",
+    .more = print_verbs,
+    .run = run_model,
+};

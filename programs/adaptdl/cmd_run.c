@@ -4,121 +4,121 @@
 
 #include "launch/launch.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { OPTION_CHECKPOINT = 256, OPTION_MAX_RESTARTS, OPTION_NAME, OPTION_GRACE };
 
-static int help_run(void)
+static int parse_run(cli *c, int option, adli_launch_options *options)
 {
-    printf(
-        "Usage: adaptdl run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n\n"
-        "Runs a training program on several replicas on this machine. Their lines are shown with\n"
-        "their ranks. CTRL-C saves a checkpoint and stops; the same command goes on from there,\n"
-        "on any number of replicas.\n\n"
-        "  -n, --replicas R     how many (default 1)\n"
-        "  --checkpoint DIR     where to save (default: $ADAPTDL_CHECKPOINT_PATH, or nowhere)\n"
-        "  --max-restarts K     start again after up to K failures (default 0)\n"
-        "  --name NAME          for adaptdl scale (default: the program's name and a number)\n"
-        "  --grace S            seconds from SIGTERM to SIGKILL (default 30)\n"
-        "  -q, --quiet          show no messages but those of replicas and failures\n\n"
-        "Exit status: 0 finished, 143 stopped as asked, 2 the program could not be started,\n"
-        "otherwise that of the replica that failed (128 + N when signal N killed it).\n");
+    int grace_s;
+    switch (option) {
+    case 'q':
+        options->quiet = true;
+        break;
+    case OPTION_CHECKPOINT:
+        options->checkpoint = c->value;
+        break;
+    case OPTION_NAME:
+        options->name = c->value;
+        break;
+    case 'n':
+        if (!cli_whole(c->value, 1, ADLI_LAUNCH_REPLICAS_MAX, &options->replicas))
+            return usage_error("run", "-n %s: must be from 1 to %d", c->value,
+                               ADLI_LAUNCH_REPLICAS_MAX);
+        break;
+    case OPTION_MAX_RESTARTS:
+        if (!cli_whole(c->value, 0, 1000000, &options->max_restarts))
+            return usage_error("run", "--max-restarts %s: must be from 0 to 1000000", c->value);
+        break;
+    case OPTION_GRACE:
+        if (!cli_whole(c->value, 0, 86400, &grace_s))
+            return usage_error("run", "--grace %s: must be from 0 to 86400", c->value);
+        options->grace_s = grace_s;
+        break;
+    }
     return EXIT_DONE;
 }
 
-/* A whole number within low .. high into *out. */
-static bool parse(const char *text, long low, long high, int *out)
+static int run_run(cli *c)
 {
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || value < low || value > high)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
-int cmd_run(int argc, char **argv)
-{
-    static const struct option long_options[] = {
-        {"replicas", required_argument, NULL, 'n'},
-        {"checkpoint", required_argument, NULL, OPTION_CHECKPOINT},
-        {"max-restarts", required_argument, NULL, OPTION_MAX_RESTARTS},
-        {"name", required_argument, NULL, OPTION_NAME},
-        {"grace", required_argument, NULL, OPTION_GRACE},
-        {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},
-        {0},
-    };
     adli_launch_options options = {.replicas = 1, .grace_s = 30};
-    int option, grace_s;
-    while ((option = getopt_long(argc, argv, "+:n:qh", long_options, NULL)) != -1) {
-        if (option == 'h')
-            return help_run();
-        if (option == 'q')
-            options.quiet = true;
-        else if (option == OPTION_CHECKPOINT)
-            options.checkpoint = optarg;
-        else if (option == OPTION_NAME)
-            options.name = optarg;
-        else if (option == 'n') {
-            if (!parse(optarg, 1, ADLI_LAUNCH_REPLICAS_MAX, &options.replicas))
-                return usage_error("run", "-n %s: must be from 1 to %d", optarg,
-                                   ADLI_LAUNCH_REPLICAS_MAX);
-        } else if (option == OPTION_MAX_RESTARTS) {
-            if (!parse(optarg, 0, 1000000, &options.max_restarts))
-                return usage_error("run", "--max-restarts %s: must be from 0 to 1000000", optarg);
-        } else if (option == OPTION_GRACE) {
-            if (!parse(optarg, 0, 86400, &grace_s))
-                return usage_error("run", "--grace %s: must be from 0 to 86400", optarg);
-            options.grace_s = grace_s;
-        } else {
-            return option_error("run", argv);
-        }
+    for (int option; (option = cli_next(c)) != CLI_END;) {
+        if (option < 0)
+            return cli_result(option);
+        int status = parse_run(c, option, &options);
+        if (status != EXIT_DONE)
+            return status;
     }
-    if (optind >= argc)
+    if (cli_count(c) == 0)
         return usage_error("run", "which program?");
-    options.argv = argv + optind;
+    options.argv = c->argv + c->first;
     int exit_code;
     if (adli_launch(&options, &exit_code) != ADL_OK)
         return report_error("run", EXIT_USAGE);
     return exit_code;
 }
 
-static int help_scale(void)
-{
-    printf(
-        "Usage: adaptdl scale RUN [REPLICAS]\n\n"
-        "Asks a run of `adaptdl run` on this machine for another number of replicas: it saves a\n"
-        "checkpoint and starts again on so many. Without a number: says how the run is.\n\n"
-        "Exit status: 0 done, 1 the run refused or does not answer, 2 there is no such run.\n");
-    return EXIT_DONE;
-}
+static const cli_option run_options[] = {
+    {'n', "replicas", "R", "how many (default 1)", NULL},
+    {OPTION_CHECKPOINT, "checkpoint", "DIR",
+     "where to save (default: $ADAPTDL_CHECKPOINT_PATH, or nowhere)", COMPLETE_DIR},
+    {OPTION_MAX_RESTARTS, "max-restarts", "K", "start again after up to K failures (default 0)",
+     NULL},
+    {OPTION_NAME, "name", "NAME", "for adaptdl scale (default: the program's name and a number)",
+     NULL},
+    {OPTION_GRACE, "grace", "S", "seconds from SIGTERM to SIGKILL (default 30)", NULL},
+    {'q', "quiet", NULL, "show no messages but those of replicas and failures", NULL},
+    {0},
+};
 
-int cmd_scale(int argc, char **argv)
+const cli_command command_run = {
+    .name = "run",
+    .summary = "run a training program on several replicas on this machine",
+    .usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS]",
+    .text =
+        "Runs a training program on several replicas on this machine, without a cluster. Their "
+        "lines are shown with their ranks. CTRL-C saves a checkpoint and stops; the same command "
+        "goes on from there, on any number of replicas.",
+    .options = run_options,
+    .exits = "0 finished, 143 stopped as asked, 2 the program could not be started, otherwise that "
+             "of the replica that failed (128 + N when signal N killed it).",
+    .arguments = COMPLETE_FILE,
+    .flags = CLI_FIRST,
+    .run = run_run,
+};
+
+static int run_scale(cli *c)
 {
-    static const struct option long_options[] = {{"help", no_argument, NULL, 'h'}, {0}};
-    int option, replicas = 0;
-    while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1) {
-        if (option == 'h')
-            return help_scale();
-        return option_error("scale", argv);
-    }
-    if (argc - optind < 1 || argc - optind > 2)
+    int status, replicas = 0;
+    if (!cli_no_options(c, &status))
+        return status;
+    if (cli_count(c) < 1 || cli_count(c) > 2)
         return usage_error("scale", "expected the name of a run and a number");
-    if (argc - optind == 2 && !parse(argv[optind + 1], 1, ADLI_LAUNCH_REPLICAS_MAX, &replicas))
-        return usage_error("scale", "%s replicas: must be from 1 to %d", argv[optind + 1],
+    const char *number = cli_argument(c, 1);
+    if (number && !cli_whole(number, 1, ADLI_LAUNCH_REPLICAS_MAX, &replicas))
+        return usage_error("scale", "%s replicas: must be from 1 to %d", number,
                            ADLI_LAUNCH_REPLICAS_MAX);
     adli_buf answer;
     adli_buf_init(&answer, 4096);
-    adl_status status = adli_launch_scale(argv[optind], replicas, &answer);
-    if (status == ADL_OK)
+    adl_status result = adli_launch_scale(cli_argument(c, 0), replicas, &answer);
+    if (result == ADL_OK)
         printf("%s\n", answer.data);
     adli_buf_fini(&answer);
-    if (status == ADL_OK)
+    if (result == ADL_OK)
         return EXIT_DONE;
-    bool no_such_run = status == ADL_ENOENT || status == ADL_EINVAL;
+    bool no_such_run = result == ADL_ENOENT || result == ADL_EINVAL;
     return report_error("scale", no_such_run ? EXIT_USAGE : EXIT_PROBLEM);
 }
+
+const cli_command command_scale = {
+    .name = "scale",
+    .summary = "change the number of replicas of a run",
+    .usage = "RUN [REPLICAS]",
+    .text =
+        "Asks a run of `adaptdl run` on this machine for another number of replicas: it saves a "
+        "checkpoint and starts again on so many. Without a number: says how the run is.",
+    .exits = "0 done, 1 the run refused or does not answer, 2 there is no such run.",
+    .run = run_scale,
+};

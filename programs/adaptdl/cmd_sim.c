@@ -5,7 +5,6 @@
 #include "sim/report.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,41 +23,20 @@ typedef struct request {
     adli_batch batch;
 } request;
 
-static int print_help(void)
+static void print_policies(FILE *out)
 {
-    printf(
-        "Usage: adaptdl sim --traces DIR [OPTIONS] WORKLOAD.csv ...\n\n"
-        "Replays recorded jobs through a scheduling policy and prints what became of them.\n\n"
-        "  --traces DIR         applications, a folder each (docs/simulator.md has the format)\n"
-        "  --policy NAME[,...]  one policy, or several to compare (default: rank)\n"
-        "  --set KEY=VALUE      change a constant of the policy; may be repeated\n"
-        "  --nodes N            nodes of the cluster (default 16)\n"
-        "  --gpus N             GPUs on each node (default 4)\n"
-        "  --interval S         seconds between decisions (default 60)\n"
-        "  --rescale-delay S    seconds that a changed allocation costs (default 30)\n"
-        "  --interference X     slowdown, 0 to 1, of distributed jobs sharing a node (default 0)\n"
-        "  --seed N             for policies that draw random numbers (default 0)\n"
-        "  --threads N          simulations at the same time (default: all cores)\n"
-        "  --json FILE          the results for scripts; - is standard output\n"
-        "  --log FILE           one JSON object per decision\n"
-        "  --svg FILE           devices over time and the distribution of completion times\n\n"
-        "Policies and their constants:\n");
     const char *name, *summary;
+    fprintf(out, "\nPolicies and their constants:\n");
     for (int i = 0; (name = adl_policy_list(i, &summary)); i++) {
         adl_policy *policy;
         adl_policy_parameter parameter;
-        printf("  %-10s %s\n", name, summary);
+        fprintf(out, "  %-10s %s\n", name, summary);
         if (adl_policy_new(name, &policy) != ADL_OK)
             continue;
         for (int p = 0; adl_policy_get(policy, p, &parameter); p++)
-            printf("    %s=%g  %s\n", parameter.name, parameter.value, parameter.meaning);
+            fprintf(out, "    %s=%g  %s\n", parameter.name, parameter.value, parameter.meaning);
         adl_policy_free(policy);
     }
-    printf("\nExample, with the synthetic trace of the project:\n"
-           "  adaptdl sim --traces examples/traces --nodes 4 --policy rank,fifo "
-           "examples/traces/workload-small.csv\n"
-           "\nExit status: 0 done, 2 wrong usage or bad input (one line says what and where).\n");
-    return EXIT_DONE;
 }
 
 static int parse_number(const char *option, const char *text, double low, double high, bool whole,
@@ -115,7 +93,6 @@ enum {
     JSON,
     LOG,
     SVG,
-    HELP
 };
 
 static int parse_option(request *r, int option, char *value)
@@ -167,35 +144,18 @@ static int parse_option(request *r, int option, char *value)
 }
 
 /* -1: go on; else the exit status. */
-static int parse_options(request *r, int argc, char **argv)
+static int parse_options(request *r, cli *c)
 {
-    static const struct option options[] = {{"traces", 1, NULL, TRACES},
-                                            {"policy", 1, NULL, POLICY},
-                                            {"set", 1, NULL, SET},
-                                            {"nodes", 1, NULL, NODES},
-                                            {"gpus", 1, NULL, GPUS},
-                                            {"interval", 1, NULL, INTERVAL},
-                                            {"rescale-delay", 1, NULL, DELAY},
-                                            {"interference", 1, NULL, INTERFERENCE},
-                                            {"seed", 1, NULL, SEED},
-                                            {"threads", 1, NULL, THREADS},
-                                            {"json", 1, NULL, JSON},
-                                            {"log", 1, NULL, LOG},
-                                            {"svg", 1, NULL, SVG},
-                                            {"help", 0, NULL, HELP},
-                                            {0}};
-    for (int option; (option = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
-        if (option == HELP || option == 'h')
-            return print_help();
-        if (option == '?' || option == ':')
-            return option_error("sim", argv);
-        int status = parse_option(r, option, optarg);
+    for (int option; (option = cli_next(c)) != CLI_END;) {
+        if (option < 0)
+            return cli_result(option);
+        int status = parse_option(r, option, (char *)c->value);
         if (status != EXIT_DONE)
             return status;
     }
     if (!r->traces)
         return usage_error("sim", "--traces DIR is missing");
-    if (optind == argc)
+    if (cli_count(c) == 0)
         return usage_error("sim", "no workload given");
     return -1;
 }
@@ -300,14 +260,14 @@ static adl_status check_policies(const request *r)
     return status;
 }
 
-int cmd_sim(int argc, char **argv)
+static int run_sim(cli *c)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     request r = {.policy = {adl_policy_list(0, NULL)}, .policy_count = 1};
     r.batch.threads = cores > 0 ? (int)cores : 1;
     r.batch.options =
         (adli_sim_options){.nodes = 16, .gpus = 4, .interval_s = 60, .rescale_delay_s = 30};
-    int exit_status = parse_options(&r, argc, argv);
+    int exit_status = parse_options(&r, c);
     if (exit_status < 0) {
         r.batch.policies = r.policy;
         r.batch.policy_count = r.policy_count;
@@ -317,9 +277,44 @@ int cmd_sim(int argc, char **argv)
         r.batch.options.timeline = r.svg != NULL;
         adl_status status = check_policies(&r);
         if (status == ADL_OK)
-            status = simulate(&r, argv + optind, argc - optind);
+            status = simulate(&r, c->argv + c->first, cli_count(c));
         exit_status = status == ADL_OK ? EXIT_DONE : report_error("sim", EXIT_USAGE);
     }
     free(r.policies);
     return exit_status;
 }
+
+static const cli_option sim_options[] = {
+    {TRACES, "traces", "DIR", "applications, a folder each (docs/simulator.md has the format)",
+     COMPLETE_DIR},
+    {POLICY, "policy", "NAME[,...]", "one policy, or several to compare (default: rank)",
+     "rank pollux tiresias optimus fifo"},
+    {SET, "set", "KEY=VALUE", "change a constant of the policy; may be repeated", NULL},
+    {NODES, "nodes", "N", "nodes of the cluster (default 16)", NULL},
+    {GPUS, "gpus", "N", "GPUs on each node (default 4)", NULL},
+    {INTERVAL, "interval", "S", "seconds between decisions (default 60)", NULL},
+    {DELAY, "rescale-delay", "S", "seconds that a changed allocation costs (default 30)", NULL},
+    {INTERFERENCE, "interference", "X",
+     "slowdown, 0 to 1, of distributed jobs sharing a node (default 0)", NULL},
+    {SEED, "seed", "N", "for policies that draw random numbers (default 0)", NULL},
+    {THREADS, "threads", "N", "simulations at the same time (default: all cores)", NULL},
+    {JSON, "json", "FILE", "the results for scripts; - is standard output", COMPLETE_FILE},
+    {LOG, "log", "FILE", "one JSON object per decision", COMPLETE_FILE},
+    {SVG, "svg", "FILE", "devices over time and the distribution of completion times",
+     COMPLETE_FILE},
+    {0},
+};
+
+const cli_command command_sim = {
+    .name = "sim",
+    .summary = "replay recorded workloads through scheduling policies",
+    .usage = "--traces DIR [OPTIONS] WORKLOAD.csv ...",
+    .text = "Replays recorded jobs through a scheduling policy and prints what became of them.",
+    .options = sim_options,
+    .exits = "0 done, 2 wrong usage or bad input (one line says what and where).",
+    .examples = "adaptdl sim --traces examples/traces --nodes 4 --policy rank,fifo "
+                "examples/traces/workload-small.csv",
+    .arguments = COMPLETE_FILE,
+    .more = print_policies,
+    .run = run_sim,
+};

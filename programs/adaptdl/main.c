@@ -4,106 +4,102 @@
 #include "adaptdl/status.h"
 
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name, *summary;
-    command_function *run;
-} commands[] = {
-    {"model", "ask the goodput models: evaluate, optimize, fit, speedup, plot", cmd_model},
-    {"run", "run a training program on several replicas on this machine", cmd_run},
-    {"scale", "change the number of replicas of a run", cmd_scale},
-    {"sim", "replay recorded workloads through scheduling policies", cmd_sim},
+/* In order of name. */
+static const cli_command *const commands[] = {
+    &command_completion, &command_cp,          &command_delete, &command_describe,
+    &command_down,       &command_drain,       &command_events, &command_explain,
+    &command_help,       &command_logs,        &command_ls,     &command_model,
+    &command_nodes,      &command_run,         &command_scale,  &command_sim,
+    &command_submit,     &command_tensorboard, &command_top,    &command_undrain,
+    &command_up,         &command_version,     &command_wait,
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void print_help(void)
+const cli_command *cli_list(int index)
 {
-    printf("adaptdl - elastic training of neural networks on shared clusters\n\n"
-           "Usage: adaptdl COMMAND [OPTIONS] [ARGUMENTS]\n\nCommands:\n");
+    return index < COMMANDS ? commands[index] : NULL;
+}
+
+const cli_command *cli_find(const char *name)
+{
     for (int i = 0; i < COMMANDS; i++)
-        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
-    printf("  %-10s %s\n", "help", "show the help of a command: adaptdl help COMMAND");
-    printf("  %-10s %s\n", "version", "show the version");
-    printf("\nExit status: 0 done, 1 something was wrong with the input, 2 wrong usage.\n");
-}
-
-int usage_error(const char *command, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "adaptdl %s: ", command);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, " (see: adaptdl help %s)\n", command);
-    va_end(args);
-    return EXIT_USAGE;
-}
-
-int option_error(const char *command, char **argv)
-{
-    const char *last = argv[optind > 0 ? optind - 1 : 0];
-    if (optopt > ' ' && optopt < 127 && strncmp(last, "--", 2) != 0)
-        return usage_error(command, "option -%c is unknown or lacks its value", optopt);
-    return usage_error(command, "option %s is unknown or lacks its value", last);
-}
-
-int report_error(const char *command, int status)
-{
-    fprintf(stderr, "adaptdl %s: %s\n", command, adl_error());
-    return status;
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
 }
 
 static int run(int argc, char **argv)
 {
-    for (int i = 0; i < COMMANDS; i++) {
-        if (strcmp(commands[i].name, argv[0]) != 0)
-            continue;
-        optind = 0; /* glibc: start afresh */
-        opterr = 0;
-        int status = commands[i].run(argc, argv);
-        if (fflush(stdout) != 0 || ferror(stdout)) {
-            fprintf(stderr, "adaptdl %s: cannot write the output\n", argv[0]);
-            return EXIT_USAGE;
-        }
-        return status;
+    const cli_command *command = cli_find(argv[0]);
+    if (!command) {
+        fprintf(stderr, "adaptdl: unknown command \"%s\" (see: adaptdl --help)\n", argv[0]);
+        return EXIT_USAGE;
     }
-    fprintf(stderr, "adaptdl: unknown command \"%s\" (see: adaptdl --help)\n", argv[0]);
-    return EXIT_USAGE;
+    optind = 0; /* glibc: start afresh */
+    opterr = 0;
+    cli c = {.command = command, .argc = argc, .argv = argv, .first = 1};
+    int status = command->run(&c);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return problem(argv[0], EXIT_USAGE, "cannot write the output");
+    return status;
 }
 
 /* "help CMD ARGS" is "CMD ARGS --help" */
-static int help(int argc, char **argv)
+static int help(cli *c)
 {
     enum { MOST = 8 };
     static char option[] = "--help";
     char *arguments[MOST + 2];
     int count = 0;
-    if (argc < 1) {
-        print_help();
+    for (; count < c->argc - 1 && count < MOST; count++)
+        arguments[count] = c->argv[count + 1];
+    if (count == 0) {
+        cli_print_overview(stdout);
         return EXIT_DONE;
     }
-    for (; count < argc && count < MOST; count++)
-        arguments[count] = argv[count];
+    if (strcmp(arguments[0], "--man") == 0) {
+        cli_print_man(stdout);
+        return EXIT_DONE;
+    }
+    if (strcmp(arguments[0], "--help") == 0 || strcmp(arguments[0], "-h") == 0) {
+        cli_print_help(c->command, stdout);
+        return EXIT_DONE;
+    }
     arguments[count++] = option;
     arguments[count] = NULL;
     return run(count, arguments);
 }
 
+static const cli_option help_options[] = {
+    {256, "man", NULL, "print the manual page (read it with: adaptdl help --man | man -l -)", NULL},
+    {0},
+};
+
+const cli_command command_help = {
+    .name = "help",
+    .summary = "show the help of a command, or the manual page",
+    .usage = "[COMMAND]",
+    .text = "Shows what a command does and its options; without one, the list of commands.",
+    .options = help_options,
+    .arguments = "completion cp delete describe down drain events explain logs ls model nodes run "
+                 "scale sim submit tensorboard top undrain up version wait",
+    .run = help,
+};
+
 int main(int argc, char **argv)
 {
+    static char help_name[] = "help", version_name[] = "version";
     if (argc < 2) {
         fprintf(stderr, "adaptdl: no command given (see: adaptdl --help)\n");
         return EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0)
-        return help(argc - 2, argv + 2);
-    if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0) {
-        printf("adaptdl %s\n", adl_version());
-        return EXIT_DONE;
-    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        argv[1] = help_name;
+    if (strcmp(argv[1], "--version") == 0)
+        argv[1] = version_name;
     return run(argc - 1, argv + 1);
 }

@@ -22,8 +22,8 @@
 typedef struct adli_core adli_core;
 
 typedef struct adli_core_options {
-    const char *state_dir;   /* jobs.sqlite and what belongs to it */
-    adli_backend *backend;   /* borrowed */
+    const char *state_dir;            /* jobs.sqlite and what belongs to it */
+    adli_backend *backend;            /* borrowed */
     const struct adli_config *config; /* jobspec/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */
@@ -35,8 +35,16 @@ typedef struct adli_core_options {
  * the text names the file. */
 ADL_MUST adl_status adli_core_new(const adli_core_options *options, adli_core **out);
 void adli_core_set_supervisor(adli_core *core, const char *url);
+/* Where the dashboard is, for Cluster.dashboard; NULL: nowhere. */
+void adli_core_set_dashboard(adli_core *core, const char *url);
+/* Settings that the daemon keeps in the store ("supervisor-port"). value: "" when it was never set. */
+ADL_MUST adl_status adli_core_set(adli_core *core, const char *key, const char *value);
+ADL_MUST adl_status adli_core_get(adli_core *core, const char *key, char *value, size_t size);
 /* The controller thread. */
 ADL_MUST adl_status adli_core_start(adli_core *core);
+/* Runs function(user) on the controller's thread, to which the backend belongs, and waits for it. On the
+ * caller's when the controller does not run. */
+void adli_core_call(adli_core *core, void (*function)(void *user), void *user);
 /* Stops the controller and leaves the replicas running; wakes all that wait. */
 void adli_core_stop(adli_core *core);
 void adli_core_free(adli_core *core);

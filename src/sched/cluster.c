@@ -1,4 +1,4 @@
-#include "sched/cluster.h"
+#include "sched/cluster_impl.h"
 
 #include "base/mem.h"
 
@@ -6,41 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct job {
-    char *name;
-    adli_job_spec spec;
-    adli_life life;
-    adli_observed seen;
-    int *nodes; /* [replicas] wanted allocation, ascending */
-    int replicas;
-    size_t nodes_capacity;
-    bool moved; /* the wanted allocation changed since the group was started */
-
-    adl_speedup *model;
-    int max_profiled, batch_cap; /* batch_cap: most replicas that the batch limits allow */
-    double progress, total_work, epoch_work, restart_cost_s, remaining_steps;
-    double (*step_time_s)(void *context, int replicas);
-    void *step_context;
-
-    double last_change_s;
-    double accounted_s; /* device time is counted up to here */
-    double attained_s, run_s;
-    double active_sum, active_weight; /* mean number of unfinished jobs */
-} job;
-
-struct adli_cluster {
-    adli_cluster_options options;
-    job *jobs;
-    size_t job_count, job_capacity;
-    int first_unfinished; /* all before it are over */
-    double last_round_s;
-
-    adl_job *views; /* the round's snapshot */
-    int *view_job;  /* their numbers */
-    size_t view_capacity, view_job_capacity;
-    adl_snapshot snapshot;
-    adl_decision decision;
-};
+typedef adli_sched_job job;
 
 adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **out)
 {
@@ -53,16 +19,23 @@ adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **
     return ADL_OK;
 }
 
+static void release(job *j)
+{
+    adl_speedup_free(j->model);
+    free(j->placed);
+    free(j->nodes);
+    free(j->name);
+    *j = (job){.life = {.phase = ADLI_FAILED}};
+}
+
 void adli_cluster_free(adli_cluster *cluster)
 {
     if (!cluster)
         return;
-    for (size_t i = 0; i < cluster->job_count; i++) {
-        adl_speedup_free(cluster->jobs[i].model);
-        free(cluster->jobs[i].nodes);
-        free(cluster->jobs[i].name);
-    }
+    for (size_t i = 0; i < cluster->job_count; i++)
+        release(&cluster->jobs[i]);
     adl_decision_fini(&cluster->decision);
+    free(cluster->used);
     free(cluster->view_job);
     free(cluster->views);
     free(cluster->jobs);
@@ -84,8 +57,90 @@ adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec,
     *j = (job){.name = name, .spec = *spec, .accounted_s = spec->submit_s};
     j->spec.name = name;
     j->last_change_s = spec->submit_s;
-    *number = (int)cluster->job_count++;
+    *number = cluster->base + (int)cluster->job_count++;
     return ADL_OK;
+}
+
+static job *find(const adli_cluster *cluster, int number)
+{
+    return &cluster->jobs[number - cluster->base];
+}
+
+static adl_status copy_nodes(int **to, size_t *capacity, const int *from, int count)
+{
+    if (adli_grow(to, capacity, (size_t)count, sizeof **to) != 0)
+        return adli_fail_memory("allocation");
+    if (count)
+        memcpy(*to, from, (size_t)count * sizeof **to);
+    return ADL_OK;
+}
+
+/* The wanted allocation, with room for where it will be started: a start cannot fail. */
+static adl_status want(job *j, const int *nodes, int count)
+{
+    adl_status status = copy_nodes(&j->nodes, &j->nodes_capacity, nodes, count);
+    if (status == ADL_OK &&
+        adli_grow(&j->placed, &j->placed_capacity, (size_t)count, sizeof *j->placed) != 0)
+        status = adli_fail_memory("allocation");
+    return status;
+}
+
+adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec,
+                                const adli_job_saved *saved, int *number)
+{
+    adl_status status = adli_cluster_submit(cluster, spec, number);
+    if (status != ADL_OK)
+        return status;
+    job *j = find(cluster, *number);
+    status = want(j, saved->nodes, saved->replicas);
+    if (status == ADL_OK)
+        status = copy_nodes(&j->placed, &j->placed_capacity, saved->placed, saved->placed_count);
+    if (status != ADL_OK) {
+        release(j);
+        cluster->job_count--;
+        return status;
+    }
+    j->replicas = saved->replicas;
+    j->placed_count = saved->placed_count;
+    j->moved = saved->replicas != saved->placed_count ||
+               (saved->replicas > 0 &&
+                memcmp(saved->nodes, saved->placed, (size_t)saved->replicas * sizeof(int)) != 0);
+    j->life = saved->life;
+    j->deleted = saved->deleted;
+    j->last_change_s = saved->last_change_s;
+    j->accounted_s = saved->accounted_s;
+    j->attained_s = saved->attained_s;
+    j->run_s = saved->run_s;
+    j->active_sum = saved->active_sum;
+    j->active_weight = saved->active_weight;
+    return ADL_OK;
+}
+
+void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources request)
+{
+    find(cluster, number)->spec.request = request;
+}
+
+void adli_cluster_delete(adli_cluster *cluster, int number)
+{
+    find(cluster, number)->deleted = true;
+}
+
+void adli_cluster_remove(adli_cluster *cluster, int number)
+{
+    release(find(cluster, number));
+    size_t gone = 0;
+    while (gone < cluster->job_count && !cluster->jobs[gone].name)
+        gone++;
+    /* the newest stays, so that submission times are still compared */
+    if (gone == cluster->job_count && gone > 0)
+        gone--;
+    memmove(cluster->jobs, cluster->jobs + gone,
+            (cluster->job_count - gone) * sizeof *cluster->jobs);
+    cluster->job_count -= gone;
+    cluster->base += (int)gone;
+    cluster->first_unfinished =
+        cluster->first_unfinished > (int)gone ? cluster->first_unfinished - (int)gone : 0;
 }
 
 /* Most replicas that the batch limits allow: max_batch / min_local. */
@@ -109,7 +164,7 @@ static int replica_cap(const job *j)
 
 adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_report *report)
 {
-    job *j = &cluster->jobs[number];
+    job *j = find(cluster, number);
     j->max_profiled = report->max_profiled;
     j->batch_cap = batch_cap(&report->limits);
     j->progress = report->progress;
@@ -147,7 +202,7 @@ static void account(job *j, double now_s)
 void adli_cluster_observe(adli_cluster *cluster, int number, const adli_observed *seen,
                           double now_s)
 {
-    job *j = &cluster->jobs[number];
+    job *j = find(cluster, number);
     account(j, now_s);
     j->seen = *seen;
 }
@@ -155,10 +210,13 @@ void adli_cluster_observe(adli_cluster *cluster, int number, const adli_observed
 static void act(adli_cluster *cluster, int number, adli_action action)
 {
     const adli_executor *executor = &cluster->options.executor;
-    job *j = &cluster->jobs[number];
+    job *j = find(cluster, number);
     switch (action) {
     case ADLI_START:
         j->moved = false;
+        if (j->replicas) /* room was made when the allocation was */
+            memcpy(j->placed, j->nodes, (size_t)j->replicas * sizeof *j->placed);
+        j->placed_count = j->replicas;
         executor->start(executor->self, number, j->nodes, j->replicas, j->life.group);
         break;
     case ADLI_TERMINATE:
@@ -167,6 +225,9 @@ static void act(adli_cluster *cluster, int number, adli_action action)
         break;
     case ADLI_CLEAN:
         j->seen = (adli_observed){0};
+        j->placed_count = 0;
+        if (executor->clean)
+            executor->clean(executor->self, number);
         if (adli_life_over(&j->life))
             j->replicas = 0;
         break;
@@ -175,25 +236,40 @@ static void act(adli_cluster *cluster, int number, adli_action action)
     }
 }
 
-static void advance(adli_cluster *cluster, int number, double now_s)
+static const adli_rules *rules_of(const adli_cluster *cluster, const job *j)
 {
-    job *j = &cluster->jobs[number];
-    for (;;) {
+    return j->spec.own_rules ? &j->spec.rules : &cluster->options.rules;
+}
+
+/* Returns whether anything changed. */
+static bool advance(adli_cluster *cluster, int index, double now_s)
+{
+    job *j = &cluster->jobs[index];
+    for (bool changed = false;; changed = true) {
         adli_phase before = j->life.phase;
-        j->seen.wanted = j->replicas;
+        bool waits = cluster->options.wait_for_room && before == ADLI_PENDING && j->replicas > 0 &&
+                     !adli_cluster_has_room(cluster, j);
+        j->seen.wanted = waits ? 0 : j->replicas;
         j->seen.moved = j->moved;
-        adli_action action = adli_lifecycle(&j->life, &j->seen, &cluster->options.rules, now_s);
-        act(cluster, number, action);
+        j->seen.deleted = j->deleted;
+        adli_action action = adli_lifecycle(&j->life, &j->seen, rules_of(cluster, j), now_s);
+        act(cluster, cluster->base + index, action);
         if (action == ADLI_NOTHING && j->life.phase == before)
-            return;
+            return changed;
     }
 }
 
 void adli_cluster_advance(adli_cluster *cluster, double now_s)
 {
-    for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
-        if (!adli_life_over(&cluster->jobs[i].life))
-            advance(cluster, i, now_s);
+    bool again = true;
+    while (again) {
+        again = false;
+        for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
+            if (!adli_life_over(&cluster->jobs[i].life))
+                again |= advance(cluster, i, now_s);
+        /* what one job gives up may be what another waits for */
+        again &= cluster->options.wait_for_room;
+    }
     while (cluster->first_unfinished < (int)cluster->job_count &&
            adli_life_over(&cluster->jobs[cluster->first_unfinished].life))
         cluster->first_unfinished++;
@@ -242,10 +318,10 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
     int count = 0;
     for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
         if (!adli_life_over(&cluster->jobs[i].life))
-            cluster->view_job[count++] = i;
+            cluster->view_job[count++] = cluster->base + i;
     double weight = isfinite(cluster->last_round_s) ? now_s - cluster->last_round_s : 1;
     for (int i = 0; i < count; i++) {
-        job *j = &cluster->jobs[cluster->view_job[i]];
+        job *j = find(cluster, cluster->view_job[i]);
         account(j, now_s);
         j->active_sum += weight * count;
         j->active_weight += weight;
@@ -270,10 +346,9 @@ static adl_status adopt(job *j, const adl_job_decision *decided, double now_s)
     if (decided->replicas == j->replicas &&
         (bytes == 0 || memcmp(decided->nodes, j->nodes, bytes) == 0))
         return ADL_OK;
-    if (adli_grow(&j->nodes, &j->nodes_capacity, (size_t)decided->replicas, sizeof *j->nodes) != 0)
-        return adli_fail_memory("allocation");
-    if (bytes)
-        memcpy(j->nodes, decided->nodes, bytes);
+    adl_status status = want(j, decided->nodes, decided->replicas);
+    if (status != ADL_OK)
+        return status;
     j->replicas = decided->replicas;
     j->moved = true;
     j->last_change_s = now_s;
@@ -287,7 +362,7 @@ adl_status adli_cluster_round(adli_cluster *cluster, double now_s)
         status = adl_policy_decide(cluster->options.policy, &cluster->snapshot, &cluster->decision);
     cluster->last_round_s = now_s;
     for (int i = 0; status == ADL_OK && i < cluster->snapshot.job_count; i++)
-        status = adopt(&cluster->jobs[cluster->view_job[i]], &cluster->decision.jobs[i], now_s);
+        status = adopt(find(cluster, cluster->view_job[i]), &cluster->decision.jobs[i], now_s);
     if (status == ADL_OK)
         adli_cluster_advance(cluster, now_s);
     return status;
@@ -310,6 +385,19 @@ int adli_cluster_round_job(const adli_cluster *cluster, int index)
 
 adli_job_info adli_cluster_job(const adli_cluster *cluster, int number)
 {
-    const job *j = &cluster->jobs[number];
-    return (adli_job_info){&j->life, j->nodes, j->replicas, j->attained_s, mean_active(j)};
+    const job *j = find(cluster, number);
+    return (adli_job_info){.life = &j->life,
+                           .nodes = j->nodes,
+                           .replicas = j->replicas,
+                           .placed = j->placed,
+                           .placed_count = j->placed_count,
+                           .attained_s = j->attained_s,
+                           .run_s = j->run_s,
+                           .last_change_s = j->last_change_s,
+                           .accounted_s = j->accounted_s,
+                           .active_sum = j->active_sum,
+                           .active_weight = j->active_weight,
+                           .mean_active = mean_active(j),
+                           .most_replicas = replica_cap(j),
+                           .model = j->model};
 }

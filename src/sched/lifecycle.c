@@ -25,7 +25,11 @@ static adli_action group_over(adli_life *life, const adli_observed *seen, const 
     }
     life->phase = ADLI_PENDING;
     life->retry_at_s = now_s;
+    if (seen->interrupted > 0 && !seen->moved)
+        life->retry_at_s = now_s + rules->interrupted_pause_s;
     if (seen->failed > 0) {
+        if (rules->forgive_s > 0 && now_s - life->started_s >= rules->forgive_s)
+            life->failures = 0;
         double pause_s = rules->retry_pause_s;
         for (int i = 0; i < life->failures && i < 16; i++)
             pause_s *= 2;
@@ -49,6 +53,7 @@ adli_action adli_lifecycle(adli_life *life, const adli_observed *seen, const adl
             return ADLI_NOTHING;
         life->phase = ADLI_STARTING;
         life->group++;
+        life->started_s = now_s;
         return ADLI_START;
     case ADLI_STARTING:
     case ADLI_RUNNING:

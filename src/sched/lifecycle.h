@@ -28,6 +28,7 @@ typedef struct adli_life {
     adli_phase phase;
     int group;           /* how often it was started; the replicas' restart count is group - 1 */
     int failures;        /* of its own making */
+    double started_s;    /* when the present group was started */
     double stop_since_s; /* when it was asked to stop */
     double retry_at_s;   /* not started again before this */
     bool killed;         /* asked to stop a second time, without mercy */
@@ -47,9 +48,11 @@ typedef struct adli_observed {
 } adli_observed;
 
 typedef struct adli_rules {
-    double grace_s;       /* from SIGTERM to SIGKILL */
-    int max_retries;      /* after failures of the job's own */
-    double retry_pause_s; /* doubled with every failure */
+    double grace_s;             /* from SIGTERM to SIGKILL */
+    int max_retries;            /* after failures of the job's own */
+    double retry_pause_s;       /* doubled with every failure */
+    double interrupted_pause_s; /* before a group is started anew that was interrupted unasked */
+    double forgive_s; /* a group that ran this long wipes out earlier failures; 0: never */
 } adli_rules;
 
 typedef enum adli_action {

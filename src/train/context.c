@@ -122,11 +122,13 @@ static adl_status form_group(adl_context *ctx)
     adl_status status = ADL_OK;
     if (ctx->env.supervisor_url && ctx->env.replicas > 1) {
         status = adli_discover(ctx, &discovered);
-        options.master_addr = discovered;
+        if (status == ADL_OK) {
+            adli_env_take_master(&ctx->env, ctx->env_copy, discovered);
+            options.master_addr = ctx->env.master_addr;
+        }
     }
     if (status == ADL_OK)
         status = adl_group_new(&options, &ctx->group);
-    free(discovered);
     return status;
 }
 
@@ -154,6 +156,10 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_env_copy_new(options->env ? options->env : &env, &ctx->env, &ctx->env_copy);
     if (status == ADL_OK)
         status = adli_env_check(&ctx->env);
+    if (ctx->env.hints_interval_s > 0)
+        ctx->options.hints_interval_s = ctx->env.hints_interval_s;
+    if (ctx->env.connect_timeout_s > 0)
+        ctx->options.connect_timeout_ms = 1000 * ctx->env.connect_timeout_s;
     if (status == ADL_OK && options->handle_signals)
         status = adli_signals_install(ctx);
     if (status == ADL_OK)

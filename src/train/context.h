@@ -55,8 +55,13 @@ struct adl_context {
 void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Reads the variables, each checked on its own only; nodes is 0 when ADAPTDL_NUM_NODES is not set. For
+ * callers that put arguments in the place of some variables before adli_env_check. */
+ADL_MUST adl_status adli_env_load(adl_env *out);
 /* Sets *copy and copies the strings, so that the environment is read once. */
 ADL_MUST adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy);
+/* Replaces the master's address (heap memory, taken) by one that was discovered. */
+void adli_env_take_master(adl_env *env, adli_env_copy *copy, char *address);
 void adli_env_copy_free(adli_env_copy *copy);
 /* The checks that do not need the text of a variable: rank < replicas, ... */
 ADL_MUST adl_status adli_env_check(const adl_env *env);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SECONDS_MAX = 86400 };
+
 /* An empty variable counts as one that is not set: that is how shells and YAML files "unset". */
 static const char *text(const char *variable)
 {
@@ -90,9 +92,10 @@ adl_status adli_env_check(const adl_env *env)
     return status;
 }
 
-adl_status adl_env_read(adl_env *out)
+adl_status adli_env_load(adl_env *out)
 {
     adl_env env = ADL_ENV_INIT;
+    env.nodes = 0;
     env.checkpoint_path = text("ADAPTDL_CHECKPOINT_PATH");
     env.share_path = text("ADAPTDL_SHARE_PATH");
     env.job_id = text("ADAPTDL_JOB_ID");
@@ -107,13 +110,28 @@ adl_status adl_env_read(adl_env *out)
         status = number("ADAPTDL_NUM_REPLICAS", 1, 1 << 20, &env.replicas);
     if (status == ADL_OK)
         status = number("ADAPTDL_REPLICA_RANK", 0, 1 << 20, &env.rank);
-    env.nodes = env.replicas;
     if (status == ADL_OK)
         status = number("ADAPTDL_NUM_NODES", 1, 1 << 20, &env.nodes);
     if (status == ADL_OK)
         status = number("ADAPTDL_NUM_RESTARTS", 0, INT_MAX, &env.restarts);
     if (status == ADL_OK)
-        status = adli_env_check(&env);
+        status = number("ADAPTDL_HINTS_INTERVAL", 1, SECONDS_MAX, &env.hints_interval_s);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_CONNECT_TIMEOUT", 1, SECONDS_MAX, &env.connect_timeout_s);
+    if (status == ADL_OK)
+        *out = env;
+    return status;
+}
+
+adl_status adl_env_read(adl_env *out)
+{
+    adl_env env;
+    adl_status status = adli_env_load(&env);
+    if (status != ADL_OK)
+        return status;
+    if (env.nodes == 0)
+        env.nodes = env.replicas;
+    status = adli_env_check(&env);
     if (status == ADL_OK && env.replicas > 1 && env.master_port == 0)
         status =
             adli_fail(ADL_EINVAL, "ADAPTDL_MASTER_PORT is not set: %d replicas need rank 0's port",
@@ -122,6 +140,8 @@ adl_status adl_env_read(adl_env *out)
         *out = env;
     return status;
 }
+
+enum { TEXT_MASTER_ADDR = 3 }; /* its place in the list of adli_env_copy_new */
 
 struct adli_env_copy {
     char *text[8];
@@ -144,6 +164,12 @@ adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **c
             return adli_fail_memory("environment");
     }
     return ADL_OK;
+}
+
+void adli_env_take_master(adl_env *env, adli_env_copy *copy, char *address)
+{
+    free(copy->text[TEXT_MASTER_ADDR]);
+    env->master_addr = copy->text[TEXT_MASTER_ADDR] = address;
 }
 
 void adli_env_copy_free(adli_env_copy *copy)

@@ -4,11 +4,11 @@
 #include "adaptdl/context.h"
 
 static const char *const variables[] = {
-    "ADAPTDL_CHECKPOINT_PATH", "ADAPTDL_SHARE_PATH",    "ADAPTDL_JOB_ID",
-    "ADAPTDL_MASTER_ADDR",     "ADAPTDL_MASTER_PORT",   "ADAPTDL_REPLICA_RANK",
-    "ADAPTDL_NUM_REPLICAS",    "ADAPTDL_NUM_NODES",     "ADAPTDL_NUM_RESTARTS",
-    "ADAPTDL_SUPERVISOR_URL",  "ADAPTDL_SCHED_VERSION", "ADAPTDL_TENSORBOARD_LOGDIR",
-    "ADAPTDL_JOB_SECRET",
+    "ADAPTDL_CHECKPOINT_PATH", "ADAPTDL_SHARE_PATH",      "ADAPTDL_JOB_ID",
+    "ADAPTDL_MASTER_ADDR",     "ADAPTDL_MASTER_PORT",     "ADAPTDL_REPLICA_RANK",
+    "ADAPTDL_NUM_REPLICAS",    "ADAPTDL_NUM_NODES",       "ADAPTDL_NUM_RESTARTS",
+    "ADAPTDL_SUPERVISOR_URL",  "ADAPTDL_SCHED_VERSION",   "ADAPTDL_TENSORBOARD_LOGDIR",
+    "ADAPTDL_HINTS_INTERVAL",  "ADAPTDL_CONNECT_TIMEOUT", "ADAPTDL_JOB_SECRET",
 };
 
 static void reset(void)
@@ -48,6 +48,8 @@ TEST(every_variable_is_read)
     setenv("ADAPTDL_SCHED_VERSION", adl_version(), 1);
     setenv("ADAPTDL_TENSORBOARD_LOGDIR", "/tb", 1);
     setenv("ADAPTDL_JOB_SECRET", "s3cret", 1);
+    setenv("ADAPTDL_HINTS_INTERVAL", "2", 1);
+    setenv("ADAPTDL_CONNECT_TIMEOUT", "60", 1);
     REQUIRE_OK(adl_env_read(&env));
     CHECK_STR(env.checkpoint_path, "/ckpt");
     CHECK_STR(env.share_path, "/share");
@@ -61,6 +63,8 @@ TEST(every_variable_is_read)
     CHECK_STR(env.supervisor_url, "http://sched:8080");
     CHECK_STR(env.tensorboard_logdir, "/tb");
     CHECK_STR(env.job_secret, "s3cret");
+    CHECK_INT(env.hints_interval_s, 2);
+    CHECK_INT(env.connect_timeout_s, 60);
     setenv("ADAPTDL_NUM_NODES", "2", 1);
     REQUIRE_OK(adl_env_read(&env));
     CHECK_INT(env.nodes, 2);
@@ -86,6 +90,8 @@ TEST(a_malformed_value_is_named)
         {"ADAPTDL_REPLICA_RANK", "-1", "ADAPTDL_REPLICA_RANK=-1"},
         {"ADAPTDL_NUM_NODES", "2", "ADAPTDL_NUM_NODES=2"},
         {"ADAPTDL_NUM_RESTARTS", "once", "ADAPTDL_NUM_RESTARTS=once"},
+        {"ADAPTDL_HINTS_INTERVAL", "0", "ADAPTDL_HINTS_INTERVAL=0"},
+        {"ADAPTDL_CONNECT_TIMEOUT", "soon", "ADAPTDL_CONNECT_TIMEOUT=soon"},
         {"ADAPTDL_JOB_ID", "noslash", "ADAPTDL_JOB_ID=noslash"},
         {"ADAPTDL_JOB_ID", "a/b/c", "ADAPTDL_JOB_ID=a/b/c"},
         {"ADAPTDL_JOB_ID", "a/b?c", "ADAPTDL_JOB_ID=a/b?c"},

@@ -1,104 +1,13 @@
-/* Hints and discovery against a server on loopback, and the HTTP client below them. */
+/* Hints and discovery against a server on loopback. */
 #include "http_server.h"
 #include "train_replicas.h"
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/http.h"
 #include "train/context.h"
 #include "train/hints.h"
 #include "train/loop.h"
-
-/* ---- the client ------------------------------------------------------------------------------- */
-
-static int echo(void *user, const adlt_request *request, char *answer, size_t capacity)
-{
-    (void)user;
-    if (strcmp(request->path, "/big") == 0) {
-        memset(answer, 'x', capacity - 1);
-        answer[capacity - 1] = '\0';
-        return 200;
-    }
-    if (strcmp(request->path, "/hang") == 0)
-        return -1;
-    if (strcmp(request->path, "/drop") == 0)
-        return 0;
-    snprintf(answer, capacity, "%s %s %s", request->method, request->path, request->body);
-    return strcmp(request->path, "/missing") == 0 ? 404 : 200;
-}
-
-static adl_status ask(adli_http *http, int port, const char *method, const char *path,
-                      const char *body, adli_buf *answer, int *code)
-{
-    char url[256];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", port, path);
-    adli_http_request request = {.method = method,
-                                 .url = url,
-                                 .body = body,
-                                 .body_length = body ? strlen(body) : 0,
-                                 .timeout_ms = strcmp(path, "/hang") == 0 ? 150 : 5000};
-    return adli_http_exchange(http, &request, answer, code);
-}
-
-TEST(requests_and_answers)
-{
-    adlt_server server = {.answer = echo};
-    adli_http *http;
-    adli_buf answer;
-    int code;
-    adli_buf_init(&answer, 1000);
-    REQUIRE(adlt_server_start(&server));
-    REQUIRE_OK(adli_http_new(&http));
-    CHECK_OK(ask(http, server.port, "GET", "/a/b", NULL, &answer, &code));
-    CHECK_STR(answer.data, "GET /a/b ");
-    CHECK_INT(code, 200);
-    CHECK_OK(ask(http, server.port, "PUT", "/x", "{\"a\": 1}", &answer, &code));
-    CHECK_STR(answer.data, "PUT /x {\"a\": 1}");
-    CHECK_OK(ask(http, server.port, "DELETE", "/missing", NULL, &answer, &code));
-    CHECK_INT(code, 404);
-    CHECK_FAILS(ask(http, server.port, "GET", "/big", NULL, &answer, &code), ADL_EINVAL,
-                "larger than 1000 bytes");
-    CHECK_FAILS(ask(http, server.port, "GET", "/drop", NULL, &answer, &code), ADL_ENET, "/drop");
-    CHECK_OK(ask(http, server.port, "GET", "/again", NULL, &answer, &code)); /* it recovers */
-    CHECK_FAILS(ask(http, server.port, "GET", "/hang", NULL, &answer, &code), ADL_ETIMEOUT,
-                "/hang");
-    adlt_server_stop(&server);
-    CHECK_FAILS(ask(http, server.port, "GET", "/", NULL, &answer, &code), ADL_ENET, "127.0.0.1");
-    adli_http_request odd = {.method = "GET", .url = "ftp://x/", .timeout_ms = 100};
-    CHECK_FAILS(adli_http_exchange(http, &odd, &answer, &code), ADL_EINVAL, "ftp://x/");
-    adli_http_free(http);
-    adli_buf_fini(&answer);
-}
-
-static void *cancel_soon(void *user)
-{
-    usleep(50000);
-    adli_http_cancel(user);
-    return NULL;
-}
-
-TEST(a_request_can_be_cancelled_from_another_thread)
-{
-    adlt_server server = {.answer = echo};
-    adli_http *http;
-    adli_buf answer;
-    pthread_t thread;
-    int code;
-    char url[64];
-    adli_buf_init(&answer, 1000);
-    REQUIRE(adlt_server_start(&server));
-    REQUIRE_OK(adli_http_new(&http));
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/hang", server.port);
-    adli_http_request request = {.method = "GET", .url = url, .timeout_ms = 600000};
-    pthread_create(&thread, NULL, cancel_soon, http);
-    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_EINTR, "cancelled");
-    pthread_join(thread, NULL);
-    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_EINTR, "cancelled");
-    adli_http_free(http);
-    adlt_server_stop(&server);
-    adli_buf_fini(&answer);
-}
 
 /* ---- the document ----------------------------------------------------------------------------- */
 
@@ -269,6 +178,22 @@ static bool warned(void *user)
 static bool some_steps(void *user)
 {
     return ++*(int *)user > 400;
+}
+
+TEST(a_job_that_ends_has_a_last_word)
+{
+    static supervisor seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 200};
+    adlt_server server = {.answer = take_hints, .user = &seen};
+    int steps = 0;
+    REQUIRE(adlt_server_start(&server));
+    adl_context *ctx = start_job(server.port, 3600);
+    REQUIRE(ctx != NULL);
+    train_until(ctx, some_steps, &steps);
+    CHECK_INT(put_count(&seen), 0);
+    CHECK_INT(adl_finish(ctx), 0);
+    adlt_server_stop(&server);
+    CHECK_INT(put_count(&seen), 1);
+    CHECK(strstr(seen.last, "\"progress\"") != NULL);
 }
 
 TEST(a_supervisor_that_is_away_is_one_warning)

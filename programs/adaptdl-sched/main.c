@@ -1,0 +1,126 @@
+/* The scheduler daemon's program: flags and how it goes into the background. The daemon itself is
+ * src/daemon. */
+#include "adaptdl/status.h"
+#include "base/mem.h"
+#include "daemon/daemon.h"
+#include "daemon/flags.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { EXIT_INPUT = 1, EXIT_USAGE = 2 };
+
+/* Tells a service manager that waits ($NOTIFY_SOCKET, sd_notify(3)). */
+static void notify_manager(void)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (!path || !*path || strlen(path) >= sizeof address.sun_path)
+        return;
+    memcpy(address.sun_path, path, strlen(path));
+    if (address.sun_path[0] == '@')
+        address.sun_path[0] = 0;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+    if (fd >= 0)
+        sendto(fd, "READY=1\n", 8, MSG_NOSIGNAL, (struct sockaddr *)&address, length);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* "ready URL [DASHBOARD]" for whoever waits on the descriptor. */
+static void ready(void *user, const char *url, const char *dashboard)
+{
+    const adli_flags *flags = user;
+    if (flags->ready_fd >= 0) {
+        dprintf(flags->ready_fd, "ready %s%s%s\n", url, *dashboard ? " " : "", dashboard);
+        close(flags->ready_fd);
+    }
+    notify_manager();
+}
+
+/* The parent waits until the child serves, or fails. The child's log goes to STATE/daemon.log. */
+static int go_to_background(adli_flags *flags)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) != 0) {
+        fprintf(stderr, "adaptdl-sched: pipe: %s\n", strerror(errno));
+        return EXIT_INPUT;
+    }
+    pid_t child = fork();
+    if (child < 0) {
+        fprintf(stderr, "adaptdl-sched: fork: %s\n", strerror(errno));
+        return EXIT_INPUT;
+    }
+    if (child == 0) {
+        setsid();
+        close(fds[0]);
+        flags->ready_fd = fds[1];
+        return -1;
+    }
+    close(fds[1]);
+    char line[8192];
+    size_t have = 0;
+    for (ssize_t got;
+         have < sizeof line - 1 && (got = read(fds[0], line + have, sizeof line - 1 - have)) > 0;)
+        have += (size_t)got;
+    line[have] = 0;
+    if (strncmp(line, "ready ", 6) == 0) {
+        fputs(line, stdout);
+        return EXIT_SUCCESS;
+    }
+    fprintf(stderr, "%s", have ? line : "adaptdl-sched: ended before it was ready\n");
+    return EXIT_INPUT;
+}
+
+static adl_status read_nodes(void *user, adli_nodes *out)
+{
+    return adli_flags_nodes(user, out);
+}
+
+static int serve(adli_flags *flags)
+{
+    bool background = flags->background;
+    if (background) {
+        int code = go_to_background(flags);
+        if (code >= 0)
+            return code;
+    }
+    adli_daemon_options options = {.state_dir = flags->state_dir,
+                                   .socket = flags->socket,
+                                   .config = &flags->config,
+                                   .background = background,
+                                   .log_path = flags->log_path,
+                                   .read_nodes = read_nodes,
+                                   .read_nodes_user = flags,
+                                   .ready = ready,
+                                   .ready_user = flags};
+    adl_status status = adli_daemon_run(&options);
+    if (status == ADL_OK)
+        return EXIT_SUCCESS;
+    dprintf(background ? flags->ready_fd : 2, "adaptdl-sched: %s\n", adl_error());
+    return status == ADL_EINVAL ? EXIT_USAGE : EXIT_INPUT;
+}
+
+int main(int argc, char **argv)
+{
+    adli_flags flags;
+    adl_status status = adli_flags_read(argc, argv, &flags);
+    int code = EXIT_SUCCESS;
+    if (status != ADL_OK) {
+        fprintf(stderr, "adaptdl-sched: %s (see: adaptdl-sched --help)\n", adl_error());
+        code = EXIT_USAGE;
+    } else if (flags.text.length > 0)
+        fputs(flags.text.data, stdout);
+    else
+        code = serve(&flags);
+    adli_flags_fini(&flags);
+    return code;
+}

@@ -1,0 +1,329 @@
+/* `adaptdl logs`: the output of a job's replicas, one stream for each rank that is wanted, over restarts of
+ * the job and of the scheduler. What was printed is counted: when a connection breaks, the stream is
+ * asked for again and so many bytes are skipped, for a log only grows. */
+#include "commands.h"
+#include "logs.h"
+#include "term.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALL_RANKS = 256, NO_FOLLOW, GROUP, RANK, TAIL, RANKS_MAX = 10000, LINE_MAX_BYTES = 1 << 16 };
+static const double PATIENCE_S = 30; /* with a scheduler that does not answer */
+
+typedef struct rank_log {
+    int rank;
+    bool prefixed;
+    adli_stream *stream;
+    int64_t printed, to_skip; /* bytes */
+    adli_buf line;            /* of a prefixed log: not ended yet */
+    term_held held;
+} rank_log;
+
+typedef struct log_set {
+    cluster *k;
+    const job_name *job;
+    const logs_options *options;
+    rank_log **logs;
+    size_t count, capacity;
+    double silent_since_s; /* the scheduler does not answer; 0: it does */
+} log_set;
+
+static void end_line(rank_log *log)
+{
+    printf("[%d] ", log->rank);
+    term_log(stdout, &log->held, log->line.data ? log->line.data : "", log->line.length);
+    adli_buf_clear(&log->line);
+}
+
+/* Lines of several ranks must not mix: each is printed when it is whole. */
+static void print_prefixed(rank_log *log, const char *data, size_t length)
+{
+    while (length > 0) {
+        const char *end = memchr(data, '\n', length);
+        size_t part = end ? (size_t)(end - data) + 1 : length;
+        if (log->line.length + part > LINE_MAX_BYTES) {
+            adli_buf_puts(&log->line, "\n");
+            end_line(log);
+            part = part < LINE_MAX_BYTES ? part : LINE_MAX_BYTES;
+        }
+        adli_buf_append(&log->line, data, part);
+        if (data[part - 1] == '\n')
+            end_line(log);
+        data += part;
+        length -= part;
+    }
+}
+
+static adl_status take(void *user, const char *data, size_t length)
+{
+    rank_log *log = user;
+    if (log->to_skip > 0) {
+        size_t skip = (int64_t)length < log->to_skip ? length : (size_t)log->to_skip;
+        log->to_skip -= (int64_t)skip;
+        data += skip;
+        length -= skip;
+    }
+    if (length == 0)
+        return ADL_OK;
+    log->printed += (int64_t)length;
+    if (log->prefixed)
+        print_prefixed(log, data, length);
+    else
+        term_log(stdout, &log->held, data, length);
+    if (fflush(stdout) != 0)
+        return adli_fail(ADL_EIO, "cannot write the output");
+    return ADL_OK;
+}
+
+static adl_status open_log(log_set *set, rank_log *log)
+{
+    const logs_options *o = set->options;
+    char path[PATH_TEXT], rest[160];
+    int used =
+        snprintf(rest, sizeof rest, "/logs?rank=%d%s", log->rank, o->follow ? "&follow=1" : "");
+    if (o->group > 0)
+        used += snprintf(rest + used, sizeof rest - (size_t)used, "&group=%d", o->group);
+    if (o->tail >= 0)
+        snprintf(rest + used, sizeof rest - (size_t)used, "&tail=%d", o->tail);
+    adli_stream_request request = {
+        .method = "GET", .path = job_path(set->job, rest, path), .data = take, .user = log};
+    log->to_skip = log->printed;
+    return adli_stream_open(set->k->streams, &request, &log->stream);
+}
+
+static adl_status add_rank(log_set *set, int rank)
+{
+    if (adli_grow(&set->logs, &set->capacity, set->count + 1, sizeof *set->logs) != 0)
+        return adli_fail_memory("logs");
+    rank_log *log = adli_calloc(1, sizeof *log); /* its address is the stream's */
+    if (!log)
+        return adli_fail_memory("logs");
+    log->rank = rank;
+    log->prefixed = set->options->all_ranks;
+    adli_buf_init(&log->line, LINE_MAX_BYTES + 16);
+    set->logs[set->count++] = log;
+    return open_log(set, log);
+}
+
+static void finish_log(rank_log *log)
+{
+    adli_stream_close(log->stream);
+    log->stream = NULL;
+    if (log->line.length > 0) {
+        adli_buf_puts(&log->line, "\n");
+        end_line(log);
+    }
+    if (!log->prefixed)
+        term_log(stdout, &log->held, NULL, 0);
+}
+
+/* How the job is: over or gone, and how many replicas it has. EXIT_DONE, or a message was shown;
+ * *silent: the scheduler does not answer, and may be starting again. */
+static int look(log_set *set, bool *over, int *replicas, bool *silent)
+{
+    char path[PATH_TEXT];
+    double now_s = adli_monotonic_s();
+    json_t *job = NULL;
+    adl_status status = cluster_look(set->k, job_path(set->job, "", path), 10000);
+    *silent = status == ADL_ENET;
+    if (*silent && set->silent_since_s == 0)
+        set->silent_since_s = now_s;
+    if (*silent && now_s < set->silent_since_s + PATIENCE_S)
+        return EXIT_DONE;
+    if (status != ADL_OK || (set->k->code >= 400 && set->k->code != 404))
+        return cluster_failed(set->k, status, set->k->code, &set->k->answer);
+    set->silent_since_s = 0;
+    *over = set->k->code == 404;
+    if (*over)
+        return EXIT_DONE;
+    int result = cluster_parse(set->k, &job);
+    *over = phase_over(text_of(job, "phase", ""));
+    *replicas = whole_of(job, "replicas");
+    json_decref(job);
+    return result;
+}
+
+/* The log has ended. Of a job that is over it is not known how many ranks it had: after one that had
+ * something to say the next is tried. */
+static int end_log(log_set *set, rank_log *log)
+{
+    bool next = log->prefixed && log->printed > 0 && log->rank + 1 == (int)set->count &&
+                set->count < RANKS_MAX;
+    finish_log(log);
+    if (next && add_rank(set, log->rank + 1) != ADL_OK)
+        return report_error(set->k->cli->command->name, EXIT_REFUSED);
+    return EXIT_DONE;
+}
+
+/* A stream is over: the log's end, or the connection's? */
+static int judge_end(log_set *set, rank_log *log)
+{
+    int code = 0, replicas = 0;
+    bool over = false, silent = false;
+    adl_status status = adli_stream_result(log->stream, &code);
+    if (status != ADL_ENET && (status != ADL_OK || code >= 400)) {
+        bool none = code == 404 && log->prefixed; /* no such rank in this group */
+        int result = none ? EXIT_DONE
+                          : cluster_failed(set->k, status, code, adli_stream_answer(log->stream));
+        finish_log(log);
+        return result;
+    }
+    bool broken = status == ADL_ENET;
+    if (broken && set->options->tail >= 0 && log->printed > 0) {
+        int result =
+            cluster_failed(set->k, status, 0, NULL); /* where it broke cannot be found again */
+        finish_log(log);
+        return result;
+    }
+    if (!broken && !set->options->follow)
+        return end_log(set, log);
+    int result = look(set, &over, &replicas, &silent);
+    if (result != EXIT_DONE) {
+        finish_log(log);
+        return result;
+    }
+    if (!broken && (over || set->options->group > 0))
+        return end_log(set, log);
+    pause_ms(silent ? 500 : 100);
+    adli_stream_close(log->stream);
+    log->stream = NULL;
+    return open_log(set, log) == ADL_OK ? EXIT_DONE
+                                        : report_error(set->k->cli->command->name, EXIT_REFUSED);
+}
+
+static int serve(log_set *set)
+{
+    double looked_s = adli_monotonic_s();
+    int status = EXIT_DONE, replicas = 0;
+    for (;;) {
+        size_t open = 0;
+        for (size_t i = 0; i < set->count && status == EXIT_DONE; i++) {
+            if (set->logs[i]->stream && adli_stream_over(set->logs[i]->stream))
+                status = judge_end(set, set->logs[i]);
+            open += set->logs[i]->stream != NULL;
+        }
+        if (status != EXIT_DONE || open == 0)
+            return status;
+        if (interrupted())
+            return EXIT_INTERRUPTED;
+        if (adli_streams_step(set->k->streams, 200, -1) != ADL_OK)
+            return report_error(set->k->cli->command->name, EXIT_REFUSED);
+        if (!set->options->all_ranks || !set->options->follow || adli_monotonic_s() < looked_s + 1)
+            continue;
+        bool over, silent; /* the job may have grown */
+        status = look(set, &over, &replicas, &silent);
+        looked_s = adli_monotonic_s();
+        while (status == EXIT_DONE && !silent && (int)set->count < replicas &&
+               set->count < RANKS_MAX)
+            if (add_rank(set, (int)set->count) != ADL_OK)
+                status = report_error(set->k->cli->command->name, EXIT_REFUSED);
+    }
+}
+
+int logs_print(cluster *k, const job_name *job, const logs_options *options)
+{
+    log_set set = {.k = k, .job = job, .options = options};
+    bool over, silent;
+    int replicas = 0, first = options->all_ranks ? 0 : options->rank, last = first;
+    int status = look(&set, &over, &replicas, &silent);
+    char path[PATH_TEXT];
+    if (status == EXIT_DONE && (silent || k->code == 404)) /* once more, for its message */
+        status = cluster_ask(k, "GET", job_path(job, "", path), 0, NULL);
+    if (options->all_ranks && replicas > 1)
+        last = (replicas < RANKS_MAX ? replicas : RANKS_MAX) - 1;
+    for (int rank = first; rank <= last && status == EXIT_DONE; rank++)
+        if (add_rank(&set, rank) != ADL_OK)
+            status = report_error(k->cli->command->name, EXIT_REFUSED);
+    if (status == EXIT_DONE)
+        status = serve(&set);
+    for (size_t i = 0; i < set.count; i++) {
+        adli_stream_close(set.logs[i]->stream);
+        adli_buf_fini(&set.logs[i]->line);
+        free(set.logs[i]);
+    }
+    free(set.logs);
+    return status;
+}
+
+static int parse(cli *c, int option, logs_options *o)
+{
+    switch (option) {
+    case 'f':
+        o->follow = true;
+        break;
+    case NO_FOLLOW:
+        o->follow = false;
+        break;
+    case ALL_RANKS:
+        o->all_ranks = true;
+        break;
+    case GROUP:
+        if (!cli_whole(c->value, 1, 1000000000, &o->group))
+            return usage_error("logs", "--group %s: must be a number from 1 on", c->value);
+        o->follow = false;
+        break;
+    case RANK:
+        if (!cli_whole(c->value, 0, RANKS_MAX - 1, &o->rank))
+            return usage_error("logs", "--rank %s: must be a number from 0 on", c->value);
+        break;
+    case TAIL:
+        if (!cli_whole(c->value, 0, 1000000000, &o->tail))
+            return usage_error("logs", "--tail %s: must be a number of lines", c->value);
+        break;
+    }
+    return EXIT_DONE;
+}
+
+static int run_logs(cli *c)
+{
+    logs_options options = {.follow = true, .tail = -1};
+    cluster k;
+    job_name job;
+    for (int option; (option = cli_next(c)) != CLI_END;) {
+        if (option < 0)
+            return cli_result(option);
+        int status = parse(c, option, &options);
+        if (status != EXIT_DONE)
+            return status;
+    }
+    if (cli_count(c) != 1)
+        return usage_error("logs", "expected the name of one job");
+    int status = cluster_open(&k, c);
+    if (status == EXIT_DONE)
+        status = cluster_job_name(&k, cli_argument(c, 0), &job);
+    if (status == EXIT_DONE)
+        status = logs_print(&k, &job, &options);
+    cluster_close(&k);
+    return status;
+}
+
+static const cli_option logs_options_table[] = {
+    {'f', "follow", NULL, "go on until the job ends, over restarts (default, but not with --group)",
+     NULL},
+    {NO_FOLLOW, "no-follow", NULL, "what there is of the present group, then end", NULL},
+    {GROUP, "group", "N", "the output of the Nth start of the job only", NULL},
+    {RANK, "rank", "R", "of this replica (default 0)", NULL},
+    {ALL_RANKS, "all-ranks", NULL, "of all replicas, each line with its rank before it", NULL},
+    {TAIL, "tail", "N", "begin with the last N lines", NULL},
+    {0},
+};
+
+const cli_command command_logs = {
+    .name = "logs",
+    .summary = "show the output of a job as it comes",
+    .usage = "[OPTIONS] JOB",
+    .text =
+        "Shows what the replicas of a job print, from its first start on and over its restarts, "
+        "until the job ends. On a terminal, control characters other than colours are not passed "
+        "on.",
+    .options = logs_options_table,
+    .examples = "adaptdl logs mnist-x7k2p\n"
+                "adaptdl logs --all-ranks --tail 20 mnist-x7k2p",
+    .arguments = COMPLETE_JOB,
+    .flags = CLI_CLUSTER,
+    .run = run_logs,
+};

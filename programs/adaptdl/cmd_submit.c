@@ -1,0 +1,326 @@
+/* `adaptdl submit`: a directory with a job file, and perhaps a Dockerfile, becomes a job. */
+#include "cluster.h"
+#include "commands.h"
+#include "logs.h"
+#include "state.h"
+#include "submit_job.h"
+#include "wait.h"
+
+#include "base/file.h"
+#include "jobspec/jobspec.h"
+#include "jobspec/quantity.h"
+#include "term.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TENSORBOARD = 256, SIZE, CLASS, DRY_RUN, WAIT, FOLLOW, PATH_BYTES = 4096 };
+
+typedef struct submission {
+    const char *path, *job_file, *dockerfile, *tensorboard, *size, *class;
+    job_edits edits;
+    bool dry_run, wait, follow;
+    bool directory; /* path is one */
+    char job_path[PATH_BYTES], docker_path[PATH_BYTES];
+    bool has_dockerfile;
+    char *logdir;
+    adli_image *image;
+    adli_buf job; /* what is sent */
+    bool yaml;
+} submission;
+
+static void note(const char *line)
+{
+    fprintf(stderr, "adaptdl submit: note: ");
+    term_line(stderr, line);
+    fputc('\n', stderr);
+}
+
+/* A file that an option named: as it is, else inside the directory; or the usual name there. */
+static int find_file(const submission *s, const char *option, const char *given, const char *usual,
+                     char *out, bool *found)
+{
+    *found = true;
+    if (given) {
+        snprintf(out, PATH_BYTES, "%s", given);
+        if (access(out, F_OK) == 0)
+            return EXIT_DONE;
+        if (given[0] != '/')
+            snprintf(out, PATH_BYTES, "%s/%s", s->path, given);
+        if (access(out, F_OK) == 0)
+            return EXIT_DONE;
+        return problem("submit", EXIT_USAGE, "%s %s: %s", option, given, strerror(errno));
+    }
+    snprintf(out, PATH_BYTES, "%s/%s", s->path, usual);
+    *found = access(out, F_OK) == 0;
+    return EXIT_DONE;
+}
+
+static int find_files(submission *s)
+{
+    struct stat seen;
+    bool found;
+    if (stat(s->path, &seen) != 0)
+        return problem("submit", EXIT_USAGE, "%s: %s", s->path, strerror(errno));
+    s->directory = S_ISDIR(seen.st_mode);
+    if (!s->directory) {
+        if (s->job_file || s->dockerfile)
+            return usage_error("submit", "-f and -d go with a directory, and %s is a file",
+                               s->path);
+        snprintf(s->job_path, sizeof s->job_path, "%s", s->path);
+        return EXIT_DONE;
+    }
+    int status = find_file(s, "-f", s->job_file, "adaptdljob.yaml", s->job_path, &found);
+    if (status == EXIT_DONE && !found)
+        return problem("submit", EXIT_USAGE, "%s: no such file; write one, or name another with -f",
+                       s->job_path);
+    if (status == EXIT_DONE)
+        status =
+            find_file(s, "-d", s->dockerfile, "Dockerfile", s->docker_path, &s->has_dockerfile);
+    return status;
+}
+
+static int check_options(submission *s)
+{
+    int64_t bytes;
+    if (s->edits.name && !adli_name_valid(s->edits.name))
+        return usage_error("submit",
+                           "-n %.80s: a name consists of a-z, 0-9 and '-', at most 63 characters",
+                           s->edits.name);
+    if (s->size && adli_resource_parse("memory", s->size, &bytes) != ADL_OK)
+        return usage_error("submit", "--checkpoint-storage-size %s: expected a size such as 1Gi",
+                           s->size);
+    if (s->size || s->class)
+        note("--checkpoint-storage-size and --checkpoint-storage-class do nothing on a local "
+             "cluster");
+    return EXIT_DONE;
+}
+
+/* The image and the job file, as they will be sent. */
+static int prepare(submission *s)
+{
+    adli_buf text;
+    adli_buf_init(&text, ADLI_JOB_FILE_MAX);
+    adl_status status = adli_file_read(s->job_path, &text);
+    if (status == ADL_OK && s->directory)
+        status = adli_image_build(s->path, s->has_dockerfile ? s->docker_path : NULL, &s->image);
+    if (status == ADL_OK && s->image) {
+        const char *line;
+        for (int i = 0; (line = adli_image_note(s->image, i)); i++)
+            note(line);
+        s->edits.image = adli_image_get_config(s->image);
+    }
+    s->edits.tensorboard = s->logdir;
+    if (status == ADL_OK)
+        status =
+            job_prepare(s->job_path, text.data, text.length, &s->edits, note, &s->job, &s->yaml);
+    adli_buf_fini(&text);
+    return status == ADL_OK ? EXIT_DONE : report_error("submit", EXIT_USAGE);
+}
+
+/* A file without a name. */
+static int open_temporary(void)
+{
+    const char *directory = getenv("TMPDIR");
+    char path[PATH_BYTES];
+    if (!directory || !*directory)
+        directory = "/tmp";
+    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    snprintf(path, sizeof path, "%.4000s/adaptdl-submit-XXXXXX", directory);
+    fd = mkstemp(path);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+}
+
+static int send_archive(submission *s, cluster *k, const char *path, json_t **answer)
+{
+    int fd = open_temporary(), status;
+    if (fd < 0)
+        return problem("submit", EXIT_USAGE, "a temporary file: %s", strerror(errno));
+    if (adli_image_pack(s->image, s->job.data, s->job.length, s->yaml, fd) != ADL_OK) {
+        status = report_error("submit", EXIT_USAGE);
+    } else {
+        adli_stream_request request = {.method = "POST",
+                                       .path = path,
+                                       .body_fd = fd,
+                                       .body_bytes = lseek(fd, 0, SEEK_END),
+                                       .content_type = "application/x-tar"};
+        status = cluster_request(k, &request, 0, answer);
+    }
+    close(fd);
+    return status;
+}
+
+static int send_job(submission *s, cluster *k, json_t **answer)
+{
+    const char *path = s->dry_run ? "/api/v1/jobs?dryRun=1" : "/api/v1/jobs";
+    if (s->image)
+        return send_archive(s, k, path, answer);
+    adli_stream_request request = {.method = "POST",
+                                   .path = path,
+                                   .body = s->job.data,
+                                   .body_length = s->job.length,
+                                   .content_type =
+                                       s->yaml ? "application/yaml" : "application/json",
+                                   .timeout_ms = 60000};
+    return cluster_request(k, &request, 0, answer);
+}
+
+static int stay(const submission *s, cluster *k, const json_t *job)
+{
+    static const logs_options follow = {.follow = true, .tail = -1};
+    job_name name;
+    int status = EXIT_DONE;
+    snprintf(name.ns, sizeof name.ns, "%s", text_of(job, "namespace", ""));
+    snprintf(name.name, sizeof name.name, "%s", text_of(job, "name", ""));
+    fflush(stdout);
+    if (s->follow)
+        status = logs_print(k, &name, &follow);
+    return status == EXIT_DONE ? wait_for(k, &name, WAIT_SUCCEEDED, INFINITY) : status;
+}
+
+static int submit(submission *s, cli *c)
+{
+    cluster k;
+    json_t *answer = NULL;
+    int status = cluster_open(&k, c);
+    if (status == EXIT_DONE && s->tensorboard)
+        status = tensorboard_directory(&k, s->tensorboard, &s->logdir);
+    if (status == EXIT_DONE)
+        status = prepare(s);
+    if (status == EXIT_DONE)
+        status = send_job(s, &k, &answer);
+    if (status == EXIT_DONE) {
+        if (c->format == FORMAT_JSON || c->format == FORMAT_YAML) {
+            status = print_value(c, answer);
+        } else {
+            term_line(stdout, text_of(answer, "name", "?"));
+            putchar('\n');
+        }
+    }
+    if (status == EXIT_DONE && !s->dry_run && (s->wait || s->follow))
+        status = stay(s, &k, answer);
+    json_decref(answer);
+    cluster_close(&k);
+    return status;
+}
+
+static void take_option(cli *c, int option, submission *s)
+{
+    switch (option) {
+    case 'f':
+        s->job_file = c->value;
+        break;
+    case 'd':
+        s->dockerfile = c->value;
+        break;
+    case 'n':
+        s->edits.name = c->value;
+        break;
+    case TENSORBOARD:
+        s->tensorboard = c->value;
+        break;
+    case SIZE:
+        s->size = c->value;
+        break;
+    case CLASS:
+        s->class = c->value;
+        break;
+    case DRY_RUN:
+        s->dry_run = true;
+        break;
+    case WAIT:
+        s->wait = true;
+        break;
+    case FOLLOW:
+        s->follow = true;
+        break;
+    }
+}
+
+static int run_submit(cli *c)
+{
+    submission s = {0};
+    for (int i = 1; i < c->argc; i++) { /* what follows "--" is the program's */
+        if (strcmp(c->argv[i], "--") == 0) {
+            s.edits.arguments = c->argv + i + 1;
+            s.edits.argument_count = c->argc - i - 1;
+            c->argc = i;
+        }
+    }
+    for (int option; (option = cli_next(c)) != CLI_END;) {
+        if (option < 0)
+            return cli_result(option);
+        take_option(c, option, &s);
+    }
+    if (cli_count(c) != 1)
+        return usage_error("submit", cli_count(c) == 0
+                                         ? "which directory or job file?"
+                                         : "one directory or job file; arguments of the "
+                                           "program come after --");
+    s.path = cli_argument(c, 0);
+    s.edits.ns = c->ns;
+    if (strlen(s.path) > PATH_BYTES - 100)
+        return usage_error("submit", "the path is too long");
+    adli_buf_init(&s.job, ADLI_IMAGE_JOB_MAX_BYTES);
+    int status = check_options(&s);
+    if (status == EXIT_DONE)
+        status = find_files(&s);
+    if (status == EXIT_DONE)
+        status = submit(&s, c);
+    adli_image_free(s.image);
+    adli_buf_fini(&s.job);
+    free(s.logdir);
+    return status;
+}
+
+static const cli_option submit_options[] = {
+    {'f', "job-file", "FILE", "the job file (default: DIR/adaptdljob.yaml)", COMPLETE_FILE},
+    {'d', "dockerfile", "FILE", "the Dockerfile (default: DIR/Dockerfile, if there is one)",
+     COMPLETE_FILE},
+    {'n', "name", "NAME", "name of the job (default: as in the job file)", NULL},
+    {TENSORBOARD, "tensorboard", "NAME",
+     "write event files to this TensorBoard (see: adaptdl help tensorboard)", NULL},
+    {SIZE, "checkpoint-storage-size", "SIZE",
+     "size of the volume for checkpoints, on clusters that have volumes", NULL},
+    {CLASS, "checkpoint-storage-class", "CLASS", "its storage class", NULL},
+    {DRY_RUN, "dry-run", NULL, "check everything, create nothing", NULL},
+    {WAIT, "wait", NULL, "until the job has ended; exit status 1 when it failed", NULL},
+    {FOLLOW, "follow", NULL, "show its output, until it has ended; exit status as with --wait",
+     NULL},
+    {0},
+};
+
+const cli_command command_submit = {
+    .name = "submit",
+    .summary = "submit a job: a directory with a job file and a program",
+    .usage = "[OPTIONS] DIR|FILE [-- ARGUMENTS]",
+    .text =
+        "Submits the job that DIR/adaptdljob.yaml describes and prints its name. The files that "
+        "DIR/Dockerfile copies (COPY, ADD) are sent with it, and ENV, WORKDIR, ENTRYPOINT and CMD "
+        "are "
+        "used where the job file says nothing. FROM and RUN are ignored: a local cluster runs the "
+        "job "
+        "with what is installed on this machine. Without a Dockerfile all of DIR is sent, as "
+        "/workspace, where the job starts; .dockerignore is honoured in both cases.\n\n"
+        "Paths that begin with /adaptdl/checkpoint, /adaptdl/share or the image's own files are "
+        "mapped for each job.\n\n"
+        "FILE is a job file alone, without files of its own. ARGUMENTS after -- replace the args "
+        "of "
+        "the container.",
+    .options = submit_options,
+    .examples = "adaptdl submit hello_world\n"
+                "adaptdl submit . -f tutorial/adaptdljob.yaml -d tutorial/Dockerfile\n"
+                "adaptdl submit --follow mnist -- --epochs 14",
+    .arguments = COMPLETE_FILE,
+    .flags = CLI_CLUSTER | CLI_OUTPUT,
+    .run = run_submit,
+};

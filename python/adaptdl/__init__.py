@@ -1,0 +1,17 @@
+"""AdaptDL: training jobs that change their size and their batch size while they run.
+
+The package adapts a library written in C to Python:
+
+- ``adaptdl.torch``: data loaders, data parallelism and loops for PyTorch programs;
+- ``adaptdl.checkpoint``, ``adaptdl.collective``, ``adaptdl.env``: what they are made of, for programs
+  that need more;
+- ``adaptdl.goodput``: the model that chooses batch sizes, for planning and experiments.
+
+Importing it changes nothing in the process; signals and connections begin with
+``adaptdl.torch.init_process_group`` (or ``adaptdl.collective.initialize``).
+"""
+
+from adaptdl import _core
+
+__version__ = _core.version
+__all__ = ["__version__"]

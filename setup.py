@@ -1,0 +1,96 @@
+"""Builds adaptdl._core, the one extension module: the sources of the library's training half and of the
+binding, with every third-party library linked in, so that the wheel needs nothing but the C library
+(docs/adr/0081). The rest of the package's description is in pyproject.toml."""
+
+import glob
+import os
+import re
+import shlex
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from wheel.bdist_wheel import bdist_wheel
+
+MODULES = ("base", "model", "comm", "train")
+# The rest of src/client needs libcurl, which Debian does not package for static linking.
+CLIENT = ["src/client/http_parse.c", "src/client/http_plain.c"]
+STATIC = ("jansson", "zstd", "xxhash", "crypto")
+# The same options as in the module's CMakeLists.txt, for the same reasons.
+SPECIAL = {
+    "src/comm/kernel.c": ["-O3"],
+    "src/train/norms.c": ["-O3", "-ffp-contract=off"],
+}
+
+
+def sources():
+    found = [path for module in MODULES for path in sorted(glob.glob(f"src/{module}/*.c"))]
+    return found + CLIENT + sorted(glob.glob("python/src/*.c"))
+
+
+class BuildCore(build_ext):
+    """Writes the version's header, and gives some files options of their own."""
+
+    def build_extension(self, ext):
+        generated = os.path.join(self.build_temp, "generated")
+        os.makedirs(generated, exist_ok=True)
+        with open("VERSION") as file:
+            version = file.read().strip()
+        with open(os.path.join(generated, "adli_version.h"), "w") as file:
+            file.write(f'#define ADLI_VERSION "{version}"\n')
+        ext.include_dirs.append(generated)
+        compile_one = self.compiler._compile
+
+        def with_options(obj, src, cext, cc_args, extra, pp_opts):
+            compile_one(obj, src, cext, cc_args, list(extra) + SPECIAL.get(src, []), pp_opts)
+
+        self.compiler._compile = with_options
+        try:
+            super().build_extension(ext)
+        finally:
+            self.compiler._compile = compile_one
+
+
+class Wheel(bdist_wheel):
+    """One wheel for every Python from 3.9 on. Its platform tag says which C library it was linked
+    against: the newest symbol version that the extension asks for."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.py_limited_api = "cp39"
+
+    def get_tag(self):
+        python, abi, tag = super().get_tag()
+        newest = newest_glibc(glob.glob(os.path.join(self.bdist_dir or "", "adaptdl", "_core*.so")))
+        if newest and tag.startswith("linux_"):
+            tag = f"manylinux_{newest[0]}_{newest[1]}_{tag[len('linux_'):]}"
+        return python, abi, tag
+
+
+def newest_glibc(libraries):
+    versions = []
+    for library in libraries:
+        with open(library, "rb") as file:
+            versions += re.findall(rb"GLIBC_(\d+)\.(\d+)", file.read())
+    return max(((int(major), int(minor)) for major, minor in versions), default=None)
+
+
+core = Extension(
+    "adaptdl._core",
+    sources=sources(),
+    depends=["setup.py"] + glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h")
+    + ["python/src/exports.map"],
+    include_dirs=["include", "src", "python/src"],
+    define_macros=[("Py_LIMITED_API", "0x03090000"), ("_GNU_SOURCE", None)],
+    extra_compile_args=["-std=c11", "-O2", "-g1", "-UNDEBUG", "-fvisibility=hidden", "-fno-math-errno",
+                        "-fno-trapping-math", "-fno-semantic-interposition", "-Wall", "-Wextra"]
+    + shlex.split(os.environ.get("ADL_PYTHON_CFLAGS", "")),
+    # jansson's archive is not position-independent in one place, where json_loadf, which nobody calls,
+    # compares with stdin: --wrap gives it a variable of our own instead (python/src/core.c).
+    extra_link_args=[f"-l:lib{name}.a" for name in STATIC]
+    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
+       "-Wl,--version-script=python/src/exports.map"]
+    + shlex.split(os.environ.get("ADL_PYTHON_LDFLAGS", "")),
+    py_limited_api=True,
+)
+
+setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "bdist_wheel": Wheel})

@@ -1,0 +1,175 @@
+/* Requests that are one call of the core: jobs, nodes, decisions, the cluster. */
+#include "daemon/api_impl.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+#include <strings.h>
+
+static adli_buf answer_buf(void)
+{
+    adli_buf out;
+    adli_buf_init(&out, API_ANSWER_MAX);
+    return out;
+}
+
+/* "type/x" with or without parameters. */
+static bool is_type(const char *given, const char *type)
+{
+    size_t length = strlen(type);
+    return strncasecmp(given, type, length) == 0 && strchr("; ", given[length]);
+}
+
+bool adli_api_job_type(const adli_httpd_request *request, bool *yaml, bool *archive)
+{
+    const char *type = adli_httpd_header(request, "Content-Type");
+    if (!type)
+        return false;
+    *archive = is_type(type, "application/x-tar");
+    *yaml = is_type(type, "application/yaml") || is_type(type, "application/x-yaml") ||
+            is_type(type, "text/yaml");
+    return *archive || *yaml || is_type(type, "application/json");
+}
+
+adli_httpd_verdict adli_api_list_jobs(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    const char *ns = adli_httpd_query(request, "namespace");
+    const char *phase = adli_httpd_query(request, "phase");
+    adl_status status =
+        adli_core_jobs(api->core, ns && *ns ? ns : NULL, phase && *phase ? phase : NULL, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_submit(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    bool dry, yaml = false, archive = false;
+    size_t length;
+    const char *body = adli_httpd_body(request, &length);
+    if (!adli_api_query_bool(request, "dryRun", &dry))
+        return ADLI_HTTPD_DONE;
+    adli_api_job_type(request, &yaml, &archive);
+    adli_buf out = answer_buf();
+    adl_status status =
+        archive ? adli_core_submit_archive(api->core, adli_httpd_body_file(request), dry, &out)
+                : adli_core_submit(api->core, body, length, yaml, dry, &out);
+    adli_api_answer(request, status, dry ? 200 : 201, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_job(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status =
+        adli_core_job(api->core, adli_httpd_part(request, 0), adli_httpd_part(request, 1), &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_delete(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status =
+        adli_core_delete(api->core, adli_httpd_part(request, 0), adli_httpd_part(request, 1), &out);
+    adli_api_answer(request, status, 202, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_history(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_history(api->core, adli_httpd_part(request, 0),
+                                          adli_httpd_part(request, 1), &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+static adli_httpd_verdict decisions(adli_api *api, adli_httpd_request *request, const char *ns,
+                                    const char *name)
+{
+    int64_t limit;
+    if (!adli_api_query_int(request, "limit", 1, 10000, 100, &limit))
+        return ADLI_HTTPD_DONE;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_decisions(api->core, ns, name, (int)limit, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_job_decisions(void *user, adli_httpd_request *request)
+{
+    return decisions(user, request, adli_httpd_part(request, 0), adli_httpd_part(request, 1));
+}
+
+adli_httpd_verdict adli_api_decisions(void *user, adli_httpd_request *request)
+{
+    return decisions(user, request, NULL, NULL);
+}
+
+adli_httpd_verdict adli_api_nodes(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_nodes(api->core, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+static adli_httpd_verdict drain(adli_api *api, adli_httpd_request *request, bool on)
+{
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_drain(api->core, adli_httpd_part(request, 0), on, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_drain(void *user, adli_httpd_request *request)
+{
+    return drain(user, request, true);
+}
+
+adli_httpd_verdict adli_api_undrain(void *user, adli_httpd_request *request)
+{
+    return drain(user, request, false);
+}
+
+adli_httpd_verdict adli_api_cluster(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_cluster(api->core, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_metrics(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_metrics(api->core, &out);
+    adli_httpd_metrics(api->httpd, &out);
+    if (status == ADL_OK)
+        status = adli_buf_check(&out);
+    if (status == ADL_OK)
+        adli_httpd_answer_take(request, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+    else
+        adli_api_answer_failure(request, status);
+    adli_buf_fini(&out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_healthz(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adli_buf_printf(&out, "{\"status\":\"ok\",\"version\":\"%s\",\"uptimeSeconds\":%.3f}\n",
+                    adl_version(), adli_monotonic_s() - api->started_s);
+    adli_api_answer(request, ADL_OK, 200, &out);
+    return ADLI_HTTPD_DONE;
+}

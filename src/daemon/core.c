@@ -1,0 +1,350 @@
+/* The core's coming and going: what it is made of, its clock, its thread. */
+#include "daemon/core_impl.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { EVENT_LIMIT = 1000 };
+
+static double wall_s(void *user)
+{
+    (void)user;
+    return adli_clock_of(CLOCK_REALTIME);
+}
+
+void adli_core_set_clock(adli_core *core, double (*clock)(void *user), void *user)
+{
+    core->clock = clock;
+    core->clock_user = user;
+    core->now_s = core->opened_s = clock(user);
+    core->now_mono_s = INFINITY; /* a test's clock is alone to say what time it is */
+}
+
+/* A wall clock that is set back is followed by the monotonic one until it has caught up. */
+double adli_core_now(adli_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    double wall = core->clock(core->clock_user), mono = adli_monotonic_s();
+    double passed = mono - core->now_mono_s;
+    if (isfinite(core->now_mono_s)) {
+        core->now_s += passed > 0 ? passed : 0;
+        core->now_mono_s = mono;
+    }
+    if (wall > core->now_s)
+        core->now_s = wall;
+    double now = core->now_s;
+    pthread_mutex_unlock(&core->lock);
+    return now;
+}
+
+void adli_core_log(adli_core *core, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (core->log)
+        core->log(core->log_user, line);
+}
+
+void adli_core_wake(adli_core *core)
+{
+    uint64_t one = 1;
+    if (write(core->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        adli_core_log(core, "wake-up: %s", strerror(errno));
+}
+
+adl_status adli_random_hex(char *out, size_t size)
+{
+    unsigned char bytes[64];
+    size_t need = size / 2;
+    for (size_t have = 0; have < need;) {
+        ssize_t got = getrandom(bytes + have, need - have, 0);
+        if (got < 0 && errno != EINTR)
+            return adli_fail(ADL_EIO, "random numbers: %s", strerror(errno));
+        have += got > 0 ? (size_t)got : 0;
+    }
+    for (size_t i = 0; i < need; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    return ADL_OK;
+}
+
+adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name)
+{
+    for (size_t i = 0; i < core->job_count; i++) {
+        adli_kept_job *job = core->jobs[i];
+        if (strcmp(job->name, name) == 0 && strcmp(job->ns, ns) == 0)
+            return job;
+    }
+    return NULL;
+}
+
+adl_status adli_core_no_job(const char *ns, const char *name)
+{
+    return adli_fail(ADL_ENOENT, "no job %.*s/%.*s", ADLI_NAME_MAX, ns, ADLI_NAME_MAX, name);
+}
+
+void adli_row_fini(adli_row *row)
+{
+    free(row->wanted);
+    free(row->placed);
+    free(row->message);
+    *row = (adli_row){0};
+}
+
+void adli_core_job_free(adli_kept_job *job)
+{
+    if (!job)
+        return;
+    adli_row_fini(&job->row);
+    adli_hints_fini(&job->hints);
+    free(job->hints_json);
+    free(job->views);
+    free(job->failure_message);
+    free(job->before);
+    adli_jobspec_fini(&job->spec);
+    free(job);
+}
+
+static adl_status make_policy(adli_core *core)
+{
+    const adli_config *config = &core->config;
+    const char *name = *config->policy ? config->policy : adl_policy_list(0, NULL);
+    adl_status status = adl_policy_new(name, &core->policy);
+    for (size_t i = 0; status == ADL_OK && i < config->parameter_count; i++)
+        status =
+            adl_policy_set(core->policy, config->parameters[i].name, config->parameters[i].value);
+    return status;
+}
+
+static adl_status make_cluster(adli_core *core)
+{
+    const adli_config *config = &core->config;
+    adli_cluster_options options = {.resource_names = core->resource_names,
+                                    .resource_count = core->resource_count,
+                                    .nodes = core->sched_nodes,
+                                    .node_count = core->node_count,
+                                    .policy = core->policy,
+                                    .seed = 1,
+                                    .rules = {.grace_s = config->grace_s,
+                                              .max_retries = config->max_retries,
+                                              .retry_pause_s = config->retry_pause_s,
+                                              .interrupted_pause_s = 1,
+                                              .forgive_s = ADLI_FORGIVE_S},
+                                    .wait_for_room = true};
+    adli_core_executor(core, &options.executor);
+    return adli_cluster_new(&options, &core->cluster);
+}
+
+static adl_status open_core(adli_core *core, const adli_core_options *options)
+{
+    char path[4096];
+    core->state_dir = adli_strdup(options->state_dir);
+    core->supervisor = adli_strdup(options->supervisor_url ? options->supervisor_url : "");
+    if (!core->state_dir || !core->supervisor)
+        return adli_fail_memory("core");
+    core->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (core->wake_fd < 0)
+        return adli_fail(ADL_EIO, "eventfd: %s", strerror(errno));
+    snprintf(path, sizeof path, "%s/jobs.sqlite", core->state_dir);
+    adl_status status = adli_config_copy(options->config, &core->config);
+    if (status == ADL_OK)
+        status = adli_store_open(path, &core->store);
+    if (status == ADL_OK)
+        status = make_policy(core);
+    if (status == ADL_OK)
+        status = adli_core_refresh_nodes(core);
+    if (status == ADL_OK)
+        status = make_cluster(core);
+    if (status == ADL_OK)
+        status = adli_core_load(core);
+    core->round = status == ADL_OK ? adli_store_look(core->store).last_round : 0;
+    return status;
+}
+
+adl_status adli_core_new(const adli_core_options *options, adli_core **out)
+{
+    *out = NULL;
+    adli_core *core = adli_calloc(1, sizeof *core);
+    if (!core)
+        return adli_fail_memory("core");
+    pthread_mutex_init(&core->changes, NULL);
+    pthread_mutex_init(&core->lock, NULL);
+    pthread_mutex_init(&core->wake_lock, NULL);
+    pthread_cond_init(&core->called, NULL);
+    core->wake_fd = -1;
+    core->backend = options->backend;
+    core->log = options->log;
+    core->log_user = options->log_user;
+    core->clock = wall_s;
+    core->now_s = core->opened_s = wall_s(NULL);
+    core->now_mono_s = adli_monotonic_s();
+    core->round_wanted_s = HUGE_VAL;
+    adl_status status = open_core(core, options);
+    if (status != ADL_OK) {
+        adli_core_free(core);
+        core = NULL;
+    }
+    *out = core;
+    return status;
+}
+
+static adl_status set_text(adli_core *core, char **to, const char *text)
+{
+    char *copy = adli_strdup(text ? text : "");
+    if (!copy)
+        return adli_fail_memory("text");
+    pthread_mutex_lock(&core->lock);
+    free(*to);
+    *to = copy;
+    pthread_mutex_unlock(&core->lock);
+    return ADL_OK;
+}
+
+void adli_core_set_supervisor(adli_core *core, const char *url)
+{
+    if (set_text(core, &core->supervisor, url) != ADL_OK)
+        adli_core_log(core, "%s", adl_error());
+}
+
+void adli_core_set_dashboard(adli_core *core, const char *url)
+{
+    if (set_text(core, &core->dashboard, url) != ADL_OK)
+        adli_core_log(core, "%s", adl_error());
+}
+
+adl_status adli_core_set(adli_core *core, const char *key, const char *value)
+{
+    adli_store_begin(core->store);
+    adli_store_set(core->store, key, value);
+    return adli_store_commit(core->store);
+}
+
+adl_status adli_core_get(adli_core *core, const char *key, char *value, size_t size)
+{
+    return adli_store_get(core->store, key, value, size);
+}
+
+adl_status adli_core_start(adli_core *core)
+{
+    int code = pthread_create(&core->thread, NULL, adli_core_controller, core);
+    if (code != 0)
+        return adli_fail(ADL_EIO, "controller thread: %s", strerror(code));
+    core->running = true;
+    return ADL_OK;
+}
+
+void adli_core_call(adli_core *core, void (*function)(void *user), void *user)
+{
+    if (!core->running) {
+        function(user);
+        return;
+    }
+    pthread_mutex_lock(&core->lock);
+    while (core->call)
+        pthread_cond_wait(&core->called, &core->lock);
+    core->call = function;
+    core->call_user = user;
+    adli_core_wake(core);
+    while (core->call == function && core->call_user == user)
+        pthread_cond_wait(&core->called, &core->lock);
+    pthread_mutex_unlock(&core->lock);
+}
+
+void adli_core_answer_call(adli_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    void (*function)(void *user) = core->call;
+    void *user = core->call_user;
+    pthread_mutex_unlock(&core->lock);
+    if (!function)
+        return;
+    function(user);
+    pthread_mutex_lock(&core->lock);
+    core->call = NULL;
+    pthread_cond_broadcast(&core->called);
+    pthread_mutex_unlock(&core->lock);
+}
+
+void adli_core_stop(adli_core *core)
+{
+    if (!core || !core->running)
+        return;
+    pthread_mutex_lock(&core->lock);
+    core->stopping = true;
+    pthread_mutex_unlock(&core->lock);
+    adli_core_wake(core);
+    pthread_join(core->thread, NULL);
+    core->running = false;
+    pthread_mutex_lock(&core->wake_lock);
+    if (core->wake)
+        core->wake(core->wake_user);
+    pthread_mutex_unlock(&core->wake_lock);
+}
+
+void adli_core_free(adli_core *core)
+{
+    if (!core)
+        return;
+    adli_core_stop(core);
+    for (size_t i = 0; i < core->job_count; i++)
+        adli_core_job_free(core->jobs[i]);
+    for (size_t i = 0; i < core->outbox_count; i++)
+        adli_pending_fini(&core->outbox[i]);
+    for (int i = 0; i < core->node_count; i++) {
+        free(core->nodes[i].name);
+        free(core->nodes[i].device_type);
+    }
+    for (int i = 0; i < ADL_MAX_RESOURCES; i++)
+        free(core->resource_storage[i]);
+    adli_cluster_free(core->cluster);
+    adl_policy_free(core->policy);
+    adli_store_close(core->store);
+    adli_config_fini(&core->config);
+    if (core->wake_fd >= 0)
+        close(core->wake_fd);
+    free(core->outbox);
+    free(core->scratch);
+    free(core->known);
+    free(core->sched_nodes);
+    free(core->nodes);
+    free(core->jobs);
+    free(core->dashboard);
+    free(core->supervisor);
+    free(core->state_dir);
+    pthread_cond_destroy(&core->called);
+    pthread_mutex_destroy(&core->wake_lock);
+    pthread_mutex_destroy(&core->lock);
+    pthread_mutex_destroy(&core->changes);
+    free(core);
+}
+
+void adli_core_listen(adli_core *core, void (*wake)(void *user), void *user)
+{
+    pthread_mutex_lock(&core->wake_lock);
+    core->wake = wake;
+    core->wake_user = user;
+    pthread_mutex_unlock(&core->wake_lock);
+}
+
+adl_status adli_core_events(adli_core *core, const char *ns, const char *name, int limit,
+                            int64_t *seq, adli_buf *out)
+{
+    char id[ADLI_JOB_ID_SIZE] = "";
+    if (ns && name)
+        snprintf(id, sizeof id, "%s/%s", ns, name);
+    if (limit < 1 || limit > EVENT_LIMIT)
+        limit = EVENT_LIMIT;
+    return adli_store_events(core->store, id, limit, seq, out);
+}

@@ -1,0 +1,469 @@
+/* Writing down: what became of the jobs, the events and decisions that go with it, in one transaction;
+ * then, and only then, readers see it. */
+#include "daemon/core_impl.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUTBOX_MAX = 20000, ROUNDS_KEPT = 1000, PRUNE_S = 60 };
+
+void adli_pending_fini(adli_pending *pending)
+{
+    free(pending->job);
+    free(pending->text);
+    free(pending->fields);
+    *pending = (adli_pending){0};
+}
+
+/* Takes the texts. When the store cannot be written for long, what people would read is dropped. */
+static void post(adli_core *core, adli_pending pending)
+{
+    bool texts = pending.kind == PENDING_ROUND ||
+                 (pending.job && (pending.kind == PENDING_SAMPLE || pending.text));
+    if (!texts || core->outbox_count >= OUTBOX_MAX ||
+        adli_grow(&core->outbox, &core->outbox_capacity, core->outbox_count + 1,
+                  sizeof *core->outbox) != 0) {
+        adli_pending_fini(&pending);
+        return;
+    }
+    core->outbox[core->outbox_count++] = pending;
+}
+
+void adli_core_event(adli_core *core, double now_s, const char *type, const char *job,
+                     const char *fields, const char *format, ...)
+{
+    char message[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    adli_pending pending = {.kind = PENDING_EVENT,
+                            .time_s = now_s,
+                            .job = adli_strdup(job),
+                            .text = adli_strdup(message),
+                            .fields = adli_strdup(fields)};
+    snprintf(pending.type, sizeof pending.type, "%s", type);
+    post(core, pending);
+}
+
+/* ---- decisions ---- */
+
+static void put_decision(adli_core *core, const adli_kept_job *job, int index, double now_s,
+                         adli_buf *out)
+{
+    static const char *const reasons[] = {[ADL_REASON_KEPT] = "kept",
+                                          [ADL_REASON_STARTED] = "started",
+                                          [ADL_REASON_GREW] = "grew",
+                                          [ADL_REASON_SHRANK] = "shrank",
+                                          [ADL_REASON_MOVED] = "moved",
+                                          [ADL_REASON_SUSPENDED] = "suspended",
+                                          [ADL_REASON_WAITING] = "waiting",
+                                          [ADL_REASON_PINNED] = "pinned",
+                                          [ADL_REASON_IMPOSSIBLE] = "impossible"};
+    const adl_snapshot *snapshot = adli_cluster_snapshot(core->cluster);
+    const adl_decision *decision = adli_cluster_decision(core->cluster);
+    const adl_job_decision *now = &decision->jobs[index];
+    char text[512];
+    adli_buf_printf(out, "{\"round\":%lld,\"time\":", (long long)core->round);
+    adli_buf_double(out, now_s);
+    adli_buf_puts(out, ",\"job\":");
+    adli_buf_json(out, job->id);
+    adli_buf_puts(out, ",\"before\":");
+    adli_nodes_list_json(core, job->before, job->before_count, out);
+    adli_buf_puts(out, ",\"after\":");
+    adli_nodes_list_json(core, now->nodes, now->replicas, out);
+    adli_buf_puts(out, ",\"speedup\":");
+    adli_buf_double(out, now->speedup);
+    adli_buf_puts(out, ",\"restartCost\":");
+    adli_buf_double(out, now->restart_cost);
+    adli_buf_printf(out, ",\"reason\":\"%s\",\"nextReplicas\":", reasons[now->reason]);
+    bool more = now->next_replicas > now->replicas;
+    adli_buf_double(out, more ? now->next_replicas : NAN);
+    adli_buf_puts(out, ",\"nextGain\":");
+    adli_buf_double(out, more ? now->next_gain : NAN);
+    adli_buf_puts(out, ",\"rival\":");
+    if (more && now->rival >= 0)
+        adli_buf_json(out, snapshot->jobs[now->rival].name);
+    else
+        adli_buf_puts(out, "null");
+    adli_buf_puts(out, ",\"rivalGain\":");
+    adli_buf_double(out, more && now->rival >= 0 ? now->rival_gain : NAN);
+    adli_buf_puts(out, ",\"text\":");
+    adli_buf_json(out, adl_decision_explain(snapshot, decision, index, text, sizeof text));
+    adli_buf_puts(out, "}");
+}
+
+void adli_core_decisions_of_round(adli_core *core, double now_s, double duration_s)
+{
+    const adl_snapshot *snapshot = adli_cluster_snapshot(core->cluster);
+    const adl_decision *decision = adli_cluster_decision(core->cluster);
+    int changed = 0;
+    core->round++;
+    for (int i = 0; i < snapshot->job_count; i++) {
+        adl_reason reason = decision->jobs[i].reason;
+        changed += reason != ADL_REASON_KEPT && reason != ADL_REASON_WAITING &&
+                   reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
+        int number = adli_cluster_round_job(core->cluster, i);
+        for (size_t k = 0; k < core->known_count; k++) {
+            adli_kept_job *job = core->known[k];
+            if (job->number != number)
+                continue;
+            adli_buf text;
+            adli_buf_init(&text, 1 << 20);
+            put_decision(core, job, i, now_s, &text);
+            post(core, (adli_pending){.kind = PENDING_DECISION,
+                                      .job = adli_strdup(job->uid),
+                                      .round = core->round,
+                                      .text = text.data});
+        }
+    }
+    char fields[96];
+    snprintf(fields, sizeof fields, ",\"round\":%lld,\"changed\":%d,\"jobs\":%d",
+             (long long)core->round, changed, snapshot->job_count);
+    adli_core_event(core, now_s, "Round", "", fields, "round %lld: %d of %d jobs changed",
+                    (long long)core->round, changed, snapshot->job_count);
+    post(core, (adli_pending){.kind = PENDING_ROUND,
+                              .time_s = now_s,
+                              .round = core->round,
+                              .duration_s = duration_s,
+                              .jobs = snapshot->job_count,
+                              .changed = changed});
+}
+
+/* ---- rows ---- */
+
+static bool same_nodes(const int *a, int a_count, const int *b, int b_count)
+{
+    return a_count == b_count && (a_count == 0 || memcmp(a, b, (size_t)a_count * sizeof *a) == 0);
+}
+
+static bool same_life(const adli_life *a, const adli_life *b)
+{
+    return a->phase == b->phase && a->group == b->group && a->failures == b->failures &&
+           a->stop_since_s == b->stop_since_s && a->retry_at_s == b->retry_at_s &&
+           a->killed == b->killed;
+}
+
+/* Why it is where it is, for people. */
+static void describe(adli_core *core, const adli_kept_job *job, const adli_job_info *info,
+                     double now_s, char *reason, adli_buf *message)
+{
+    const adli_life *life = info->life;
+    char why[256];
+    *reason = 0;
+    if (life->phase == ADLI_FAILED && job->failure_seen) {
+        strcpy(reason, job->failure_reason);
+        adli_buf_puts(message, job->failure_message ? job->failure_message : "");
+    } else if (life->phase == ADLI_FAILED)
+        strcpy(reason, "Deleted");
+    else if (life->phase == ADLI_PENDING && life->failures > 0 && life->retry_at_s > now_s) {
+        strcpy(reason, "Retrying");
+        if (job->failure_seen)
+            adli_buf_printf(message, "failed %d time%s, is tried again: %s", life->failures,
+                            life->failures > 1 ? "s" : "",
+                            job->failure_message ? job->failure_message : "");
+        else /* by the daemon before this one */
+            adli_buf_puts(message, job->row.message ? job->row.message : "");
+    } else if (life->phase == ADLI_PENDING && info->replicas == 0 &&
+               !adli_core_fits_ever(core, job, why, sizeof why)) {
+        strcpy(reason, "Unschedulable");
+        adli_buf_puts(message, why);
+    }
+}
+
+static adl_status copy_nodes(int **to, int *count, const int *from, int from_count)
+{
+    *to = adli_memdup(from ? from : (const int[1]){0}, (size_t)(from_count ? from_count : 1),
+                      sizeof **to);
+    *count = *to ? from_count : 0;
+    return *to ? ADL_OK : adli_fail_memory("allocation");
+}
+
+static adl_status make_row(const adli_kept_job *job, const adli_job_info *info, const char *reason,
+                           const char *message, double now_s, adli_row *row)
+{
+    *row = (adli_row){.life = *info->life,
+                      .started_s = job->row.started_s,
+                      .completed_s = job->row.completed_s,
+                      .last_change_s = info->last_change_s,
+                      .accounted_s = info->accounted_s,
+                      .attained_s = info->attained_s,
+                      .run_s = info->run_s,
+                      .active_sum = info->active_sum,
+                      .active_weight = info->active_weight};
+    if (row->started_s == 0 && row->life.group > 0)
+        row->started_s = now_s;
+    if (row->completed_s == 0 && adli_life_over(&row->life))
+        row->completed_s = now_s;
+    snprintf(row->reason, sizeof row->reason, "%s", reason);
+    row->message = adli_strdup(message);
+    adl_status status = row->message ? ADL_OK : adli_fail_memory("message");
+    if (status == ADL_OK)
+        status = copy_nodes(&row->wanted, &row->wanted_count, info->nodes, info->replicas);
+    if (status == ADL_OK)
+        status = copy_nodes(&row->placed, &row->placed_count, info->placed, info->placed_count);
+    return status;
+}
+
+/* ---- the transaction ---- */
+
+typedef struct change {
+    adli_kept_job *job;
+    adli_row row;
+    adli_store_sample sample;
+} change;
+
+static adli_store_sample sample_of(const adli_kept_job *job, adli_phase phase, int replicas,
+                                   double now_s)
+{
+    const adli_hints_data *hints = &job->hints;
+    const adli_train_info *train = &job->train;
+    bool known = hints->known && replicas > 0;
+    return (adli_store_sample){.time_s = now_s,
+                               .phase = (int)phase,
+                               .replicas = replicas,
+                               .batch_size =
+                                   known && hints->batch_size > 0 ? hints->batch_size : NAN,
+                               .throughput = known ? train->throughput : NAN,
+                               .efficiency = known ? train->efficiency : NAN,
+                               .goodput = known ? train->goodput : NAN,
+                               .progress = hints->known ? hints->progress : NAN};
+}
+
+static void write_events(adli_core *core, const change *made, double now_s)
+{
+    const adli_kept_job *job = made->job;
+    const adli_row *old = &job->row, *row = &made->row;
+    const char *name = adli_phase_name(row->life.phase);
+    char message[256], fields[128];
+    bool phase = old->life.phase != row->life.phase;
+    if (phase || strcmp(old->reason, row->reason) != 0) {
+        snprintf(fields, sizeof fields, ",\"phase\":\"%s\",\"group\":%d,\"replicas\":%d", name,
+                 row->life.group, row->placed_count);
+        int used = phase ? snprintf(message, sizeof message, "%s -> %s",
+                                    adli_phase_name(old->life.phase), name)
+                         : snprintf(message, sizeof message, "%s", name);
+        if (row->reason[0])
+            snprintf(message + used, sizeof message - (size_t)used, " (%s)%s%.*s", row->reason,
+                     *row->message ? ": " : "", (int)strcspn(row->message, "\n"), row->message);
+        if (phase || row->reason[0])
+            adli_store_event(core->store, now_s, "JobPhase", job->id, message, fields);
+    }
+    if (row->life.group > old->life.group && old->life.group > 0 &&
+        job->last_replicas != row->placed_count) {
+        snprintf(fields, sizeof fields, ",\"before\":%d,\"after\":%d,\"group\":%d",
+                 job->last_replicas, row->placed_count, row->life.group);
+        snprintf(message, sizeof message, "%d -> %d replicas", job->last_replicas,
+                 row->placed_count);
+        adli_store_event(core->store, now_s, "JobRescaled", job->id, message, fields);
+    }
+}
+
+static void write_change(adli_core *core, const change *made, adli_buf *wanted, adli_buf *placed,
+                         double now_s)
+{
+    const adli_kept_job *job = made->job;
+    const adli_row *row = &made->row;
+    adli_buf_clear(wanted);
+    adli_buf_clear(placed);
+    adli_nodes_list_json(core, row->wanted, row->wanted_count, wanted);
+    adli_nodes_list_json(core, row->placed, row->placed_count, placed);
+    adli_store_job saved = {.uid = job->uid,
+                            .phase = (int)row->life.phase,
+                            .group = row->life.group,
+                            .failures = row->life.failures,
+                            .killed = row->life.killed,
+                            .group_started_s = row->life.started_s,
+                            .stop_since_s = row->life.stop_since_s,
+                            .retry_at_s = row->life.retry_at_s,
+                            .wanted = wanted->data,
+                            .placed = placed->data,
+                            .started_s = row->started_s,
+                            .completed_s = row->completed_s,
+                            .reason = row->reason,
+                            .message = row->message,
+                            .last_change_s = row->last_change_s,
+                            .accounted_s = row->accounted_s,
+                            .attained_s = row->attained_s,
+                            .run_s = row->run_s,
+                            .active_sum = row->active_sum,
+                            .active_weight = row->active_weight};
+    adli_store_save_job(core->store, &saved);
+    write_events(core, made, now_s);
+    if (row->life.phase != job->row.life.phase || row->placed_count != job->row.placed_count)
+        adli_store_add_sample(core->store, job->uid, &made->sample);
+}
+
+static void write_pending(adli_core *core, const adli_pending *pending)
+{
+    switch (pending->kind) {
+    case PENDING_EVENT:
+        adli_store_event(core->store, pending->time_s, pending->type, pending->job, pending->text,
+                         pending->fields ? pending->fields : "");
+        break;
+    case PENDING_DECISION:
+        adli_store_decision(core->store, pending->job, pending->round, pending->text);
+        break;
+    case PENDING_SAMPLE:
+        adli_store_add_sample(core->store, pending->job, &pending->sample);
+        break;
+    case PENDING_ROUND:
+        adli_store_round(core->store, pending->round, pending->time_s, pending->duration_s,
+                         pending->jobs, pending->changed);
+        break;
+    }
+}
+
+static adl_status write_all(adli_core *core, const change *changes, size_t count, double now_s)
+{
+    adli_buf wanted, placed;
+    adli_buf_init(&wanted, 4 << 20);
+    adli_buf_init(&placed, 4 << 20);
+    adli_store_begin(core->store);
+    for (size_t i = 0; i < count; i++)
+        write_change(core, &changes[i], &wanted, &placed, now_s);
+    for (size_t i = 0; i < core->outbox_count; i++)
+        write_pending(core, &core->outbox[i]);
+    bool prune = now_s - core->pruned_s >= PRUNE_S;
+    if (prune) {
+        adli_store_limits limits = {.events = core->config.store.events,
+                                    .rounds = ROUNDS_KEPT,
+                                    .decisions_per_job = core->config.store.decisions_per_job,
+                                    .samples_per_job = core->config.store.samples_per_job};
+        adli_store_prune(core->store, &limits);
+    }
+    adl_status status = adli_buf_check(&wanted);
+    if (status == ADL_OK)
+        status = adli_buf_check(&placed);
+    if (status == ADL_OK)
+        status = adli_store_commit(core->store);
+    else
+        adli_store_rollback(core->store);
+    if (status == ADL_OK && prune)
+        core->pruned_s = now_s;
+    adli_buf_fini(&placed);
+    adli_buf_fini(&wanted);
+    return status;
+}
+
+/* ---- publish ---- */
+
+const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS] = {1,    10,    60,    300,  1800,
+                                                               3600, 10800, 43200, 86400};
+
+static void count_completion(adli_core *core, const adli_kept_job *job)
+{
+    int which = job->row.life.phase == ADLI_FAILED;
+    double took_s = job->row.completed_s - job->created_s;
+    adli_counters *counters = &core->counters;
+    counters->completed[which]++;
+    counters->completed_s[which] += took_s;
+    for (int b = 0; b < ADLI_COMPLETION_BOUNDS; b++)
+        counters->completion_buckets[which][b] += took_s <= adli_completion_bounds[b];
+}
+
+static void publish(adli_core *core, change *made)
+{
+    adli_kept_job *job = made->job;
+    adli_row old = job->row;
+    job->row = made->row;
+    made->row = (adli_row){0};
+    if (job->row.life.group > old.life.group && old.life.group > 0)
+        core->counters.restarts++;
+    if (job->row.life.failures > old.life.failures)
+        core->counters.failures++;
+    if (job->row.placed_count > 0)
+        job->last_replicas = job->row.placed_count;
+    if (adli_life_over(&job->row.life) && !adli_life_over(&old.life))
+        count_completion(core, job);
+    adli_core_train(job);
+    adli_row_fini(&old);
+}
+
+/* ---- all together ---- */
+
+static bool sample_due(const adli_core *core, const adli_kept_job *job, const adli_job_info *info,
+                       double now_s)
+{
+    return info->placed_count > 0 && now_s - job->sampled_s >= core->config.history_s;
+}
+
+/* Fills *made when the job differs from its row. */
+static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, change *made,
+                          bool *differs)
+{
+    adli_job_info info = adli_cluster_job(core->cluster, job->number);
+    adli_buf message;
+    char reason[32];
+    adli_buf_init(&message, 2 * ADLI_MESSAGE_MAX);
+    describe(core, job, &info, now_s, reason, &message);
+    const char *text = message.data ? message.data : "";
+    const adli_row *row = &job->row;
+    *differs = !same_life(info.life, &row->life) ||
+               !same_nodes(info.nodes, info.replicas, row->wanted, row->wanted_count) ||
+               !same_nodes(info.placed, info.placed_count, row->placed, row->placed_count) ||
+               strcmp(reason, row->reason) != 0 ||
+               strcmp(text, row->message ? row->message : "") != 0;
+    bool changed = info.life->phase != row->life.phase || info.placed_count != row->placed_count;
+    bool due = !changed && sample_due(core, job, &info, now_s);
+    *differs |= due; /* its device time */
+    if (*differs) {
+        pthread_mutex_lock(&core->lock); /* replicas may report meanwhile */
+        made->sample = sample_of(job, info.life->phase, info.placed_count, now_s);
+        pthread_mutex_unlock(&core->lock);
+    }
+    if (due) {
+        post(core, (adli_pending){.kind = PENDING_SAMPLE,
+                                  .job = adli_strdup(job->uid),
+                                  .sample = made->sample});
+    }
+    if (due || changed)
+        job->sampled_s = now_s;
+    adl_status status = ADL_OK;
+    made->job = job;
+    if (*differs)
+        status = make_row(job, &info, reason, text, now_s, &made->row);
+    adli_buf_fini(&message);
+    return status;
+}
+
+adl_status adli_core_commit(adli_core *core, double now_s)
+{
+    change *changes = NULL;
+    size_t count = 0, capacity = 0;
+    adl_status status = ADL_OK;
+    for (size_t i = 0; status == ADL_OK && i < core->known_count; i++) {
+        bool differs = false;
+        if (core->known[i]->number < 0)
+            continue;
+        if (adli_grow(&changes, &capacity, count + 1, sizeof *changes) != 0) {
+            status = adli_fail_memory("changes");
+            break;
+        }
+        changes[count] = (change){0};
+        status = compare(core, core->known[i], now_s, &changes[count], &differs);
+        count += differs;
+    }
+    bool any = count > 0 || core->outbox_count > 0;
+    if (status == ADL_OK && any)
+        status = write_all(core, changes, count, now_s);
+    if (status == ADL_OK && any) {
+        pthread_mutex_lock(&core->lock);
+        for (size_t i = 0; i < count; i++)
+            publish(core, &changes[i]);
+        pthread_mutex_unlock(&core->lock);
+        for (size_t i = 0; i < core->outbox_count; i++)
+            adli_pending_fini(&core->outbox[i]);
+        core->outbox_count = 0;
+        core->tell = true;
+    }
+    for (size_t i = 0; i < count; i++)
+        adli_row_fini(&changes[i].row);
+    free(changes);
+    return status;
+}

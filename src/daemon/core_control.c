@@ -1,0 +1,338 @@
+/* The controller: one thread that observes, decides, writes down and acts, in this order.
+ *
+ * Killed between any two steps it starts again from what is written down:
+ *   before the commit    nothing was decided, nothing was done; it decides again.
+ *   after it             Starting: the group is started, a second time harmlessly, by its name.
+ *                        Stopping: the signal is sent again.
+ *                        the group is over: it is forgotten, again harmlessly. */
+#include "daemon/core_impl.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_TURNS = 8, LONGEST_WAIT_S = 60 };
+
+static adli_kept_job *by_number(adli_core *core, int number)
+{
+    for (size_t i = core->known_count; i-- > 0;)
+        if (core->known[i]->number == number)
+            return core->known[i];
+    return NULL;
+}
+
+/* ---- the executor: what the cluster asks for is noted, and done after the commit ---- */
+
+static void want_start(void *self, int number, const int *nodes, int replicas, int group)
+{
+    adli_core *core = self;
+    adli_kept_job *job = by_number(core, number);
+    (void)nodes, (void)group;
+    job->do_start = true;
+    job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
+    /* until the backend says otherwise */
+    adli_observed seen = {.started = replicas, .alive = replicas};
+    adli_cluster_observe(core->cluster, number, &seen,
+                         adli_cluster_job(core->cluster, number).life->started_s);
+}
+
+static void want_terminate(void *self, int number, bool kill)
+{
+    adli_kept_job *job = by_number(self, number);
+    job->do_terminate = true;
+    job->do_kill |= kill;
+}
+
+static void want_clean(void *self, int number)
+{
+    adli_core *core = self;
+    adli_kept_job *job = by_number(core, number);
+    job->cleaned = adli_cluster_job(core->cluster, number).life->group;
+    job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
+}
+
+void adli_core_executor(adli_core *core, adli_executor *out)
+{
+    *out = (adli_executor){core, want_start, want_terminate, want_clean};
+}
+
+/* ---- observe ---- */
+
+/* Jobs that came, and what was asked of those that are there. */
+static void take_changes(adli_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    size_t fresh = core->job_count > core->known_count ? core->job_count - core->known_count : 0;
+    if (adli_grow(&core->known, &core->known_capacity, core->job_count ? core->job_count : 1,
+                  sizeof *core->known) != 0)
+        fresh = 0;
+    for (size_t i = 0; i < fresh; i++) {
+        adli_kept_job *job = core->jobs[core->known_count];
+        adli_job_spec spec = adli_core_sched_spec(core, job);
+        if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
+            adli_core_log(core, "job %s: %s", job->id, adl_error());
+            break; /* tried again at the next turn */
+        }
+        core->known[core->known_count++] = job;
+        job->hints_new = true;
+    }
+    for (size_t i = 0; i < core->known_count; i++) {
+        adli_kept_job *job = core->known[i];
+        if (job->number < 0)
+            continue;
+        if (job->deleted_new)
+            adli_cluster_delete(core->cluster, job->number);
+        if (job->hints_new)
+            adli_core_report(core, job);
+        job->deleted_new = job->hints_new = false;
+    }
+    core->nodes_new = false;
+    pthread_mutex_unlock(&core->lock);
+}
+
+/* ---- decide ---- */
+
+/* A new job starts where there is room; else it asks for a round. */
+static void place_new(adli_core *core, double now_s)
+{
+    bool at_once = core->config.start_at_once && adl_policy_adapts(core->policy);
+    for (size_t i = 0; i < core->known_count; i++) {
+        adli_kept_job *job = core->known[i];
+        bool placed = false;
+        if (job->number < 0 || job->was_placed)
+            continue;
+        job->was_placed = true;
+        if (at_once && adli_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
+            adli_core_log(core, "job %s: %s", job->id, adl_error());
+        core->placeless |= !placed;
+    }
+}
+
+static int unfinished(const adli_core *core)
+{
+    int count = 0;
+    for (size_t i = 0; i < core->known_count; i++)
+        count += core->known[i]->number >= 0;
+    return count;
+}
+
+static void remember_before(adli_core *core)
+{
+    for (size_t i = 0; i < core->known_count; i++) {
+        adli_kept_job *job = core->known[i];
+        if (job->number < 0)
+            continue;
+        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        job->before_count = 0;
+        if (adli_grow(&job->before, &job->before_capacity, (size_t)info.replicas,
+                      sizeof *job->before) != 0)
+            continue;
+        if (info.replicas)
+            memcpy(job->before, info.nodes, (size_t)info.replicas * sizeof *job->before);
+        job->before_count = info.replicas;
+    }
+}
+
+static void run_round(adli_core *core, double now_s)
+{
+    double from_s = adli_monotonic_s();
+    remember_before(core);
+    core->placeless = false;
+    core->round_wanted_s = HUGE_VAL;
+    adl_status status = adli_cluster_round(core->cluster, now_s);
+    double took_s = adli_monotonic_s() - from_s;
+    if (status == ADL_OK)
+        adli_core_decisions_of_round(core, now_s, took_s);
+    else
+        adli_core_log(core, "round: %s", adl_error());
+    pthread_mutex_lock(&core->lock);
+    core->last_round_s = now_s;
+    core->next_round_s = now_s + core->config.interval_s;
+    core->counters.rounds++;
+    core->counters.rounds_s += took_s;
+    pthread_mutex_unlock(&core->lock);
+}
+
+/* An event asks for a round as soon as the last one is long enough ago. */
+static void decide(adli_core *core, double now_s)
+{
+    if (core->placeless && isinf(core->round_wanted_s))
+        core->round_wanted_s = fmax(now_s, core->last_round_s + core->config.event_delay_s);
+    if (core->next_round_s == 0)
+        core->next_round_s = now_s + core->config.interval_s;
+    if (now_s < core->round_wanted_s && now_s < core->next_round_s)
+        return;
+    if (unfinished(core) > 0)
+        run_round(core, now_s);
+    else {
+        core->placeless = false;
+        core->round_wanted_s = HUGE_VAL;
+        pthread_mutex_lock(&core->lock);
+        core->next_round_s = now_s + core->config.interval_s;
+        pthread_mutex_unlock(&core->lock);
+    }
+}
+
+/* ---- act ---- */
+
+static void start_group(adli_core *core, adli_kept_job *job, double now_s)
+{
+    adli_job_info info = adli_cluster_job(core->cluster, job->number);
+    job->do_start = false;
+    if (info.life->phase != ADLI_STARTING)
+        return; /* stopped before it was started */
+    adl_status status =
+        adli_core_start_group(core, job, info.life->group, info.placed, info.placed_count);
+    if (status == ADL_OK)
+        return;
+    adli_observed seen = {.started = info.placed_count};
+    if (status == ADL_ENOENT) /* the node has just gone */
+        seen.interrupted = info.placed_count;
+    else
+        seen.failed = info.placed_count;
+    char message[512];
+    snprintf(message, sizeof message, "group %d could not be started: %s", info.life->group,
+             adl_error());
+    adli_core_log(core, "job %s: %s", job->id, message);
+    if (seen.failed) {
+        adli_core_failure(job, "CannotStart", message, "");
+        adli_core_event(core, now_s, "ReplicaFailed", job->id, "", "%s", message);
+    }
+    job->lost_start = true;
+    adli_cluster_observe(core->cluster, job->number, &seen, now_s);
+}
+
+static bool act(adli_core *core, adli_kept_job *job, double now_s)
+{
+    const adli_backend_ops *ops = core->backend->ops;
+    void *self = core->backend->self;
+    bool acted = job->forgotten < job->cleaned || job->do_start || job->do_terminate;
+    while (job->forgotten < job->cleaned)
+        ops->forget(self, job->uid, ++job->forgotten);
+    if (job->number < 0)
+        return acted;
+    adli_job_info info = adli_cluster_job(core->cluster, job->number);
+    if (job->do_start)
+        start_group(core, job, now_s);
+    if (job->do_terminate && info.life->phase == ADLI_STOPPING)
+        ops->terminate(self, job->uid, info.life->group, job->do_kill);
+    job->do_terminate = job->do_kill = false;
+    return acted;
+}
+
+/* Jobs that are over leave the cluster, once that is written down. */
+static void retire(adli_core *core)
+{
+    for (size_t i = 0; i < core->known_count; i++) {
+        adli_kept_job *job = core->known[i];
+        if (job->number < 0 || !adli_life_over(&job->row.life))
+            continue;
+        adli_cluster_remove(core->cluster, job->number);
+        job->number = -1;
+        core->placeless = true; /* others may have what it had */
+    }
+}
+
+/* ---- the turn ---- */
+
+/* When something is due without anybody telling. */
+static double deadline(const adli_core *core, double now_s)
+{
+    double next = now_s + LONGEST_WAIT_S;
+    if (core->commit_failed)
+        return fmin(next, core->retry_commit_s);
+    next = fmin(next, fmin(core->round_wanted_s, core->next_round_s));
+    for (size_t i = 0; i < core->known_count; i++) {
+        const adli_kept_job *job = core->known[i];
+        if (job->number < 0)
+            continue;
+        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        const adli_life *life = info.life;
+        if (life->phase == ADLI_PENDING && info.replicas > 0 && life->retry_at_s > now_s)
+            next = fmin(next, life->retry_at_s);
+        if (life->phase == ADLI_STOPPING && !life->killed) {
+            double grace_s = job->spec.grace_s >= 0 ? job->spec.grace_s : core->config.grace_s;
+            next = fmin(next, life->stop_since_s + grace_s);
+        }
+        if (info.placed_count > 0)
+            next = fmin(next, job->sampled_s + core->config.history_s);
+    }
+    return next;
+}
+
+static void tell_listener(adli_core *core)
+{
+    int64_t last = adli_store_look(core->store).last_event;
+    if (!core->tell && last == core->told_event)
+        return;
+    core->tell = false;
+    core->told_event = last;
+    pthread_mutex_lock(&core->wake_lock);
+    if (core->wake)
+        core->wake(core->wake_user);
+    pthread_mutex_unlock(&core->wake_lock);
+}
+
+/* Observes, decides, commits, acts. Returns whether it did something that may show at once. */
+static bool turn(adli_core *core, double now_s)
+{
+    bool acted = false;
+    take_changes(core);
+    if (adli_core_refresh_nodes(core) != ADL_OK)
+        adli_core_log(core, "nodes: %s", adl_error());
+    adli_core_observe(core, now_s);
+    adli_cluster_advance(core->cluster, now_s);
+    place_new(core, now_s);
+    decide(core, now_s);
+    adli_cluster_advance(core->cluster, now_s);
+    adl_status status = adli_core_commit(core, now_s);
+    core->commit_failed = status != ADL_OK;
+    if (status != ADL_OK) {
+        core->retry_commit_s = now_s + 1;
+        adli_core_log(core, "not written, tried again: %s", adl_error());
+        return false;
+    }
+    for (size_t i = 0; i < core->known_count; i++)
+        acted |= act(core, core->known[i], now_s);
+    retire(core);
+    adli_core_remove_jobs(core, now_s);
+    return acted || (core->placeless && isinf(core->round_wanted_s));
+}
+
+double adli_core_step(adli_core *core)
+{
+    double now_s = adli_core_now(core);
+    core->backend->ops->drain_events(core->backend->self);
+    for (int i = 0; i < MAX_TURNS && turn(core, now_s); i++)
+        now_s = adli_core_now(core);
+    tell_listener(core);
+    return deadline(core, now_s);
+}
+
+void *adli_core_controller(void *user)
+{
+    adli_core *core = user;
+    for (;;) {
+        double until_s = adli_core_step(core), wait_s = until_s - adli_core_now(core);
+        struct pollfd fds[] = {
+            {.fd = core->wake_fd, .events = POLLIN},
+            {.fd = core->backend->ops->event_fd(core->backend->self), .events = POLLIN}};
+        poll(fds, 2, wait_s > 0 ? (int)ceil(wait_s * 1000) : 0);
+        uint64_t count;
+        if (read(core->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+            adli_core_log(core, "wake-up: %s", strerror(errno));
+        adli_core_answer_call(core);
+        pthread_mutex_lock(&core->lock);
+        bool stopping = core->stopping;
+        pthread_mutex_unlock(&core->lock);
+        if (stopping)
+            return NULL;
+    }
+}

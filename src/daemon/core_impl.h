@@ -1,0 +1,267 @@
+/* What the files of the core share.
+ *
+ * Who touches what:
+ *   - the controller's own: cluster, policy, backend, known, outbox, and the fields of a job so marked;
+ *   - `lock`: everything that readers see: the list of jobs, their rows, views and hints, the node table's
+ *     flags, counters. Held for copies only;
+ *   - `changes`: one API call that changes something at a time; taken before `lock`, held over a commit.
+ *     The controller takes it to remove jobs, so that what a changing call has found stays there.
+ *
+ * The controller moves the cluster first, then commits what became different, then publishes it as rows
+ * and only then acts on the backend. What readers see is therefore always on disk, and what runs was
+ * written down before. */
+#ifndef ADLI_CORE_IMPL_H
+#define ADLI_CORE_IMPL_H
+
+#include "daemon/core.h"
+#include "jobspec/config.h"
+#include "jobspec/jobspec.h"
+#include "sched/cluster.h"
+#include "store/store.h"
+
+#include <pthread.h>
+
+enum {
+    ADLI_UID_SIZE = 37,
+    ADLI_SECRET_SIZE = 33,
+    ADLI_JOB_ID_SIZE = 2 * ADLI_NAME_MAX + 2, /* "namespace/name" */
+    ADLI_MESSAGE_MAX = 4096,
+    ADLI_PHASES = ADLI_FAILED + 1,
+    ADLI_FORGIVE_S = 3600, /* a group that ran this long wipes out earlier failures */
+};
+
+/* A job's last report, checked. */
+typedef struct adli_hints_data {
+    bool known;
+    double time_s; /* when it came; 0 after a restart of the daemon */
+    int group;     /* of the replicas that sent it */
+    adl_goodput model;
+    bool has_perf, has_grad;
+    adl_batch_limits limits;
+    double init_batch_size, max_batch_size, batch_size; /* 0: not told */
+    int max_profiled;
+    double progress, iterations_per_epoch, elapsed_s; /* NAN: not told */
+    int epoch, target_epochs;                         /* -1: not told */
+    adl_profile_point *profile;
+    size_t profile_count;
+} adli_hints_data;
+
+/* The life of a job as it is on disk. */
+typedef struct adli_row {
+    adli_life life;
+    int *wanted, *placed; /* node numbers, ascending */
+    int wanted_count, placed_count;
+    double started_s, completed_s;
+    char reason[32];
+    char *message; /* may be NULL */
+    double last_change_s, accounted_s, attained_s, run_s, active_sum, active_weight;
+} adli_row;
+
+typedef struct adli_train_info {
+    double throughput, efficiency, goodput, speedup; /* NAN: not known */
+} adli_train_info;
+
+typedef struct adli_kept_job {
+    /* set once */
+    char uid[ADLI_UID_SIZE], token[ADLI_SECRET_SIZE], secret[ADLI_SECRET_SIZE];
+    char id[ADLI_JOB_ID_SIZE];
+    const char *ns, *name; /* of spec */
+    adli_jobspec spec;     /* without json */
+    double created_s;
+
+    /* under lock */
+    adli_row row;
+    bool deleted;
+    adli_hints_data hints;
+    char *hints_json; /* NULL: none */
+    double restart_cost_s;
+    adli_train_info train;
+    adli_replica_view *views; /* [view_count] of group view_group */
+    int view_count, view_group, ready;
+    int last_replicas;           /* of the newest group */
+    bool hints_new, deleted_new; /* for the controller */
+
+    /* the controller's */
+    int number; /* in the cluster; -1: over */
+    bool do_start, do_terminate, do_kill;
+    int cleaned, forgotten; /* groups up to these are over; are forgotten by the backend */
+    bool failure_seen;      /* the present group's failure was noted */
+    char failure_reason[32];
+    char *failure_message; /* may be NULL */
+    bool lost_start;       /* backend->start failed: failure_* says why */
+    double sampled_s;
+    bool was_placed; /* start-at-once was tried */
+    int *before;     /* [before_count] wanted allocation before the last round */
+    int before_count;
+    size_t before_capacity;
+} adli_kept_job;
+
+typedef struct adli_core_node {
+    char *name, *device_type;
+    adl_resources declared;                 /* all that it has when it is there */
+    bool known_resource[ADL_MAX_RESOURCES]; /* was declared; others are not limited, or not there */
+    bool ready, drained, preemptible;
+} adli_core_node;
+
+/* What waits to be committed besides rows. */
+typedef struct adli_pending {
+    enum { PENDING_EVENT, PENDING_DECISION, PENDING_SAMPLE, PENDING_ROUND } kind;
+    double time_s;
+    char type[16];       /* event */
+    char *job;           /* id (event), uid (others) */
+    char *text, *fields; /* message, JSON */
+    int64_t round;
+    double duration_s;
+    int jobs, changed;
+    adli_store_sample sample;
+} adli_pending;
+
+typedef struct adli_counters {
+    int64_t submitted, deleted, completed[2]; /* Succeeded, Failed */
+    double completed_s[2];                    /* their times from submission to the end, summed */
+    int64_t completion_buckets[2][9];         /* adli_completion_bounds */
+    int64_t restarts, failures, hints, rounds;
+    double rounds_s;
+} adli_counters;
+
+struct adli_core {
+    char *state_dir;
+    adli_backend *backend;
+    adli_config config;
+    adli_store *store;
+    void (*log)(void *user, const char *line);
+    void *log_user;
+    double (*clock)(void *user); /* wall time; tests replace it */
+    void *clock_user;
+    double now_s, now_mono_s; /* under lock: the last answer of adli_core_now */
+
+    pthread_mutex_t changes, lock;
+    adli_kept_job **jobs; /* by submission */
+    size_t job_count, job_capacity;
+    adli_core_node *nodes;
+    int node_count;
+    size_t node_capacity;
+    char *supervisor, *dashboard;
+    adli_counters counters;
+    double opened_s, last_round_s, next_round_s;
+    double last_created_s;
+    bool nodes_new; /* drain flags changed */
+    void (*wake)(void *user);
+    void *wake_user;
+    pthread_mutex_t wake_lock; /* while wake is called */
+
+    pthread_t thread;
+    bool running;
+    int wake_fd;
+    bool stopping;            /* under lock */
+    void (*call)(void *user); /* under lock: to be run by the controller */
+    void *call_user;
+    pthread_cond_t called;
+
+    /* the controller's */
+    adl_policy *policy;
+    adli_cluster *cluster;
+    adli_kept_job **known; /* by submission: jobs, without those that just came */
+    size_t known_count, known_capacity;
+    adli_replica_view *scratch;
+    size_t scratch_capacity;
+    const char *resource_names[ADL_MAX_RESOURCES];
+    char *resource_storage[ADL_MAX_RESOURCES];
+    int resource_count;
+    adl_node *sched_nodes; /* [node_count] as the cluster sees them */
+    size_t sched_capacity;
+    int sched_count;
+    bool placeless;        /* a job waits for a round; a node or a job went */
+    double round_wanted_s; /* when an event asked for a round; HUGE_VAL: none did */
+    int64_t round;
+    adli_pending *outbox;
+    size_t outbox_count, outbox_capacity;
+    bool commit_failed;
+    double retry_commit_s, pruned_s;
+    int64_t told_event; /* the last event the listener was told about */
+    bool tell;          /* a replica's state changed */
+};
+
+/* ---- core.c ---- */
+/* Seconds since 1970 that never go back and never stand still. Any thread. */
+double adli_core_now(adli_core *core);
+void adli_core_log(adli_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void adli_core_wake(adli_core *core);
+/* Under lock. NULL: no such job. */
+adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name);
+adl_status adli_core_no_job(const char *ns, const char *name);
+void adli_core_job_free(adli_kept_job *job);
+void adli_row_fini(adli_row *row);
+/* size - 1 characters of hex. EIO when there is no randomness. */
+ADL_MUST adl_status adli_random_hex(char *out, size_t size);
+/* Tests: another clock, before start. */
+void adli_core_set_clock(adli_core *core, double (*clock)(void *user), void *user);
+
+/* ---- core_load.c ---- */
+ADL_MUST adl_status adli_core_load(adli_core *core);
+/* The spec for the cluster, its resources by the core's numbers. */
+adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job);
+
+/* ---- core_submit.c ---- */
+/* Files of jobs that were committed go where they belong; those of others go away. */
+ADL_MUST adl_status adli_core_finish_submissions(adli_core *core);
+
+/* ---- core_nodes.c ---- */
+/* Reads the backend's nodes into the table and hands them to the cluster (when there is one). */
+ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core);
+/* The node's number; made, as a lost one, when there is none. -1: no memory. */
+int adli_core_node_number(adli_core *core, const char *name);
+/* What one replica takes, by the core's numbers of resources. */
+adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job);
+/* Could it run on the nodes there are, were they empty? If not, why. Under lock, or by the controller. */
+bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *why, size_t size);
+
+/* ---- core_control.c ---- */
+/* One turn of the controller; returns when it wants the next at the latest. Tests call it directly. */
+double adli_core_step(adli_core *core);
+void *adli_core_controller(void *core);
+/* Runs what adli_core_call wants. */
+void adli_core_answer_call(adli_core *core);
+void adli_core_executor(adli_core *core, adli_executor *out);
+
+/* ---- core_observe.c ---- */
+void adli_core_observe(adli_core *core, double now_s);
+/* Remembers why the present group of the job failed; detail may be "". */
+void adli_core_failure(adli_kept_job *job, const char *reason, const char *message,
+                       const char *detail);
+
+/* ---- core_remove.c ---- */
+/* Lets go of jobs that are over and deleted, or too many. */
+void adli_core_remove_jobs(adli_core *core, double now_s);
+
+/* ---- core_commit.c ---- */
+void adli_core_event(adli_core *core, double now_s, const char *type, const char *job,
+                     const char *fields, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+void adli_core_decisions_of_round(adli_core *core, double now_s, double duration_s);
+/* Writes and publishes what changed. */
+ADL_MUST adl_status adli_core_commit(adli_core *core, double now_s);
+void adli_pending_fini(adli_pending *pending);
+enum { ADLI_COMPLETION_BOUNDS = 9 };
+extern const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS]; /* seconds */
+
+/* ---- core_start.c ---- */
+ADL_MUST adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group,
+                                          const int *nodes, int replicas);
+
+/* ---- core_hints.c ---- */
+/* kept: the known fields, as JSON; may be NULL. EINVAL names the field. */
+ADL_MUST adl_status adli_hints_parse(const char *text, size_t length, adli_hints_data *out,
+                                     adli_buf *kept);
+void adli_hints_fini(adli_hints_data *hints);
+void adli_core_report(adli_core *core, adli_kept_job *job);
+/* Recomputes job->train for its present replicas. Under lock. */
+void adli_core_train(adli_kept_job *job);
+
+/* ---- core_json.c ---- */
+void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
+                   adli_buf *out);
+void adli_node_json(const adli_core *core, int node, adli_buf *out);
+void adli_nodes_list_json(const adli_core *core, const int *nodes, int count, adli_buf *out);
+
+#endif

@@ -1,0 +1,236 @@
+/* Questions about jobs, and the end of them. */
+#include "daemon/core_impl.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Equal? In a time that depends on the lengths only. */
+static bool secret_equal(const char *given, const char *secret)
+{
+    size_t length = strlen(secret), given_length = strlen(given);
+    unsigned different = length != given_length;
+    for (size_t i = 0; i < length; i++)
+        different |= (unsigned char)secret[i] ^ (unsigned char)given[i < given_length ? i : 0];
+    return different == 0;
+}
+
+bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, const char *token)
+{
+    /* an unknown job takes as long as a wrong token */
+    char secret[ADLI_SECRET_SIZE] = "--------------------------------";
+    bool known = false;
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
+    if (job) {
+        memcpy(secret, job->token, sizeof secret);
+        known = true;
+    }
+    pthread_mutex_unlock(&core->lock);
+    bool equal = secret_equal(token ? token : "", secret);
+    return known && equal;
+}
+
+/* The job's uid; ENOENT. */
+static adl_status look_up(adli_core *core, const char *ns, const char *name, char *uid)
+{
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
+    if (job)
+        memcpy(uid, job->uid, ADLI_UID_SIZE);
+    pthread_mutex_unlock(&core->lock);
+    return job ? ADL_OK : adli_core_no_job(ns, name);
+}
+
+adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, adli_buf *out)
+{
+    double now_s = adli_core_now(core);
+    bool first = true;
+    adli_buf_puts(out, "{\"items\":[");
+    pthread_mutex_lock(&core->lock);
+    for (size_t i = 0; i < core->job_count; i++) {
+        const adli_kept_job *job = core->jobs[i];
+        if ((ns && strcmp(ns, job->ns) != 0) ||
+            (phase && strcmp(phase, adli_phase_name(job->row.life.phase)) != 0))
+            continue;
+        adli_buf_puts(out, first ? "" : ",");
+        adli_job_json(core, job, NULL, now_s, out);
+        first = false;
+    }
+    pthread_mutex_unlock(&core->lock);
+    adli_buf_puts(out, "]}");
+    return adli_buf_check(out);
+}
+
+adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli_buf *out)
+{
+    char uid[ADLI_UID_SIZE];
+    adli_buf spec;
+    double now_s = adli_core_now(core);
+    adli_buf_init(&spec, 4 << 20);
+    adl_status status = look_up(core, ns, name, uid);
+    if (status == ADL_OK)
+        status = adli_store_spec(core->store, uid, &spec);
+    if (status == ADL_OK) {
+        pthread_mutex_lock(&core->lock);
+        const adli_kept_job *job = adli_core_find(core, ns, name);
+        if (job && strcmp(job->uid, uid) == 0)
+            adli_job_json(core, job, spec.data, now_s, out);
+        else
+            status = ADL_ENOENT;
+        pthread_mutex_unlock(&core->lock);
+    }
+    adli_buf_fini(&spec);
+    if (status == ADL_ENOENT)
+        return adli_core_no_job(ns, name);
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, adli_buf *out)
+{
+    double now_s = adli_core_now(core);
+    adl_status status = ADL_OK;
+    pthread_mutex_lock(&core->changes);
+    pthread_mutex_lock(&core->lock);
+    adli_kept_job *job = adli_core_find(core, ns, name);
+    pthread_mutex_unlock(&core->lock);
+    if (!job)
+        status = adli_core_no_job(ns, name);
+    /* only this function, under `changes`, sets deleted */
+    else if (!job->deleted) {
+        adli_store_begin(core->store);
+        adli_store_mark_deleted(core->store, job->uid);
+        status = adli_store_commit(core->store);
+    }
+    if (status == ADL_OK) {
+        pthread_mutex_lock(&core->lock);
+        job->deleted_new |= !job->deleted;
+        job->deleted = true;
+        adli_job_json(core, job, NULL, now_s, out);
+        pthread_mutex_unlock(&core->lock);
+        adli_core_wake(core);
+    }
+    pthread_mutex_unlock(&core->changes);
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+typedef struct history {
+    adli_buf *out;
+    bool more;
+} history;
+
+static void put_sample(void *user, const adli_store_sample *sample)
+{
+    history *to = user;
+    adli_buf *out = to->out;
+    const struct {
+        const char *key;
+        double value;
+    } fields[] = {{"batchSize", sample->batch_size},
+                  {"throughput", sample->throughput},
+                  {"efficiency", sample->efficiency},
+                  {"goodput", sample->goodput},
+                  {"progress", sample->progress}};
+    adli_buf_puts(out, to->more ? ",{\"time\":" : "{\"time\":");
+    to->more = true;
+    adli_buf_double(out, sample->time_s);
+    adli_phase phase = sample->phase >= 0 && sample->phase < ADLI_PHASES ? (adli_phase)sample->phase
+                                                                         : ADLI_PENDING;
+    adli_buf_printf(out, ",\"phase\":\"%s\",\"replicas\":%d", adli_phase_name(phase),
+                    sample->replicas);
+    for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
+        adli_buf_printf(out, ",\"%s\":", fields[i].key);
+        adli_buf_double(out, fields[i].value);
+    }
+    adli_buf_puts(out, "}");
+}
+
+adl_status adli_core_history(adli_core *core, const char *ns, const char *name, adli_buf *out)
+{
+    char uid[ADLI_UID_SIZE];
+    history to = {.out = out};
+    adl_status status = look_up(core, ns, name, uid);
+    if (status != ADL_OK)
+        return status;
+    adli_buf_puts(out, "{\"samples\":[");
+    status = adli_store_samples(core->store, uid, put_sample, &to);
+    adli_buf_puts(out, "]}");
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name, int limit,
+                               adli_buf *out)
+{
+    char uid[ADLI_UID_SIZE];
+    adl_status status = name ? look_up(core, ns, name, uid) : ADL_OK;
+    if (status != ADL_OK)
+        return status;
+    if (limit < 1)
+        limit = 1;
+    adli_buf_puts(out, "{\"items\":[");
+    status = adli_store_decisions(core->store, name ? uid : NULL, limit, out);
+    adli_buf_puts(out, "]}");
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_job_path(adli_core *core, const char *ns, const char *name, const char *which,
+                              char *out, size_t size)
+{
+    char uid[ADLI_UID_SIZE];
+    adl_status status = look_up(core, ns, name, uid);
+    if (status != ADL_OK)
+        return status;
+    return core->backend->ops->job_path(core->backend->self, uid, which, out, size);
+}
+
+adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name,
+                               adli_log_state *out)
+{
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
+    if (job)
+        *out = (adli_log_state){.group = job->row.life.group,
+                                .replicas = job->row.placed_count > 0 ? job->row.placed_count
+                                                                      : job->last_replicas,
+                                .over = adli_life_over(&job->row.life)};
+    pthread_mutex_unlock(&core->lock);
+    return job ? ADL_OK : adli_core_no_job(ns, name);
+}
+
+adl_status adli_core_log_path(adli_core *core, const char *ns, const char *name, int group,
+                              int rank, char *out, size_t size)
+{
+    char uid[ADLI_UID_SIZE];
+    adl_status status = look_up(core, ns, name, uid);
+    if (status != ADL_OK)
+        return status;
+    return core->backend->ops->log_path(core->backend->self, uid, group, rank, out, size);
+}
+
+adl_status adli_core_discover(adli_core *core, const char *ns, const char *name, int restarts,
+                              adli_buf *out)
+{
+    bool ready = false;
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *job = adli_core_find(core, ns, name);
+    if (job && job->view_group == job->row.life.group && job->view_group - 1 == restarts) {
+        ready = job->view_count > 0;
+        for (int i = 0; ready && i < job->view_count; i++)
+            ready = job->views[i].state != ADLI_REPLICA_WAITING && job->views[i].address[0];
+    }
+    if (ready) {
+        for (int i = 0; i < job->view_count; i++) {
+            adli_buf_puts(out, i ? "," : "[");
+            adli_buf_json(out, job->views[i].address);
+        }
+        adli_buf_puts(out, "]");
+    }
+    pthread_mutex_unlock(&core->lock);
+    if (!job)
+        return adli_core_no_job(ns, name);
+    return ready
+               ? adli_buf_check(out)
+               : adli_fail(ADL_ETIMEOUT, "group %d of job %s/%s is not ready", restarts, ns, name);
+}

@@ -1,0 +1,151 @@
+/* Prometheus text format, version 0.0.4: what an operator needs to see. */
+#include "daemon/core_impl.h"
+
+#include "adli_version.h"
+#include "base/mem.h"
+
+#include <math.h>
+
+static void family(adli_buf *out, const char *name, const char *kind, const char *help)
+{
+    adli_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
+}
+
+static void put(adli_buf *out, const char *name, const char *labels, double value)
+{
+    adli_buf_printf(out, "%s%s ", name, labels);
+    adli_buf_double(out, value);
+    adli_buf_puts(out, "\n");
+}
+
+static void single(adli_buf *out, const char *name, const char *kind, const char *help,
+                   double value)
+{
+    family(out, name, kind, help);
+    put(out, name, "", value);
+}
+
+/* A label's value: backslash, quote and newline escaped. */
+static void put_label(adli_buf *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '\\' || *text == '"')
+            adli_buf_printf(out, "\\%c", *text);
+        else if (*text == '\n')
+            adli_buf_puts(out, "\\n");
+        else
+            adli_buf_append(out, text, 1);
+}
+
+static void put_completions(adli_buf *out, const adli_counters *counters)
+{
+    static const char *const status[] = {"Succeeded", "Failed"};
+    family(out, "job_completion_time", "histogram",
+           "Seconds from submission to the end, by how jobs ended.");
+    for (int s = 0; s < 2; s++) {
+        for (int b = 0; b < ADLI_COMPLETION_BOUNDS; b++)
+            adli_buf_printf(out, "job_completion_time_bucket{status=\"%s\",le=\"%g\"} %lld\n",
+                            status[s], adli_completion_bounds[b],
+                            (long long)counters->completion_buckets[s][b]);
+        adli_buf_printf(out, "job_completion_time_bucket{status=\"%s\",le=\"+Inf\"} %lld\n",
+                        status[s], (long long)counters->completed[s]);
+        adli_buf_printf(out, "job_completion_time_sum{status=\"%s\"} ", status[s]);
+        adli_buf_double(out, counters->completed_s[s]);
+        adli_buf_printf(out, "\njob_completion_time_count{status=\"%s\"} %lld\n", status[s],
+                        (long long)counters->completed[s]);
+    }
+}
+
+static void put_jobs(adli_buf *out, const adli_core *core)
+{
+    int phases[ADLI_PHASES] = {0}, wanted = 0, placed = 0, ready = 0;
+    for (size_t i = 0; i < core->job_count; i++) {
+        const adli_kept_job *job = core->jobs[i];
+        phases[job->row.life.phase]++;
+        wanted += job->row.wanted_count;
+        placed += job->row.placed_count;
+        ready +=
+            job->row.placed_count > 0 && job->view_group == job->row.life.group ? job->ready : 0;
+    }
+    family(out, "adaptdl_jobs", "gauge", "Jobs by phase.");
+    for (int i = 0; i < ADLI_PHASES; i++)
+        adli_buf_printf(out, "adaptdl_jobs{phase=\"%s\"} %d\n", adli_phase_name((adli_phase)i),
+                        phases[i]);
+    single(out, "adaptdl_replicas_wanted", "gauge", "Replicas of all allocations.", wanted);
+    single(out, "adaptdl_replicas_started", "gauge", "Replicas of the present groups.", placed);
+    single(out, "adaptdl_replicas_ready", "gauge", "Replicas that run.", ready);
+}
+
+static void put_nodes(adli_buf *out, const adli_core *core)
+{
+    int ready = 0, draining = 0;
+    for (int n = 0; n < core->node_count; n++) {
+        ready += core->nodes[n].ready && !core->nodes[n].drained;
+        draining += core->nodes[n].drained;
+    }
+    family(out, "adaptdl_nodes", "gauge", "Nodes by state.");
+    adli_buf_printf(out, "adaptdl_nodes{state=\"ready\"} %d\n", ready);
+    adli_buf_printf(out, "adaptdl_nodes{state=\"draining\"} %d\n", draining);
+    adli_buf_printf(out, "adaptdl_nodes{state=\"all\"} %d\n", core->node_count);
+    for (int used = 0; used < 2; used++) {
+        const char *name = used ? "adaptdl_resource_used" : "adaptdl_resource_total";
+        family(out, name, "gauge",
+               used ? "What replicas have of a resource (cpu in thousandths, memory in bytes)."
+                    : "What ready nodes have of a resource.");
+        for (int r = 0; r < core->resource_count; r++) {
+            bool known = false;
+            double sum = 0;
+            for (int n = 0; n < core->node_count; n++) {
+                known |= core->nodes[n].known_resource[r];
+                if (!used && core->nodes[n].known_resource[r] && core->nodes[n].ready)
+                    sum += (double)core->nodes[n].declared.amount[r];
+            }
+            for (size_t i = 0; used && i < core->job_count; i++)
+                sum += (double)core->jobs[i]->row.placed_count *
+                       (double)adli_core_request(core, core->jobs[i]).amount[r];
+            if (!known)
+                continue;
+            adli_buf_printf(out, "%s{resource=\"", name);
+            put_label(out, core->resource_names[r]);
+            adli_buf_puts(out, "\"} ");
+            adli_buf_double(out, sum);
+            adli_buf_puts(out, "\n");
+        }
+    }
+}
+
+adl_status adli_core_metrics(adli_core *core, adli_buf *out)
+{
+    double now_s = adli_core_now(core);
+    adli_store_stats stats = adli_store_look(core->store);
+    pthread_mutex_lock(&core->lock);
+    const adli_counters *counters = &core->counters;
+    family(out, "adaptdl_build_info", "gauge", "1; the version and the policy are labels.");
+    adli_buf_printf(out, "adaptdl_build_info{version=\"%s\",policy=\"%s\"} 1\n", ADLI_VERSION,
+                    adl_policy_name(core->policy));
+    single(out, "adaptdl_uptime_seconds", "gauge", "Since the daemon started.",
+           now_s - core->opened_s);
+    single(out, "job_submission_count", "counter", "Jobs submitted.", (double)counters->submitted);
+    put_completions(out, counters);
+    put_jobs(out, core);
+    put_nodes(out, core);
+    single(out, "adaptdl_jobs_removed_total", "counter", "Jobs deleted, or pruned when finished.",
+           (double)counters->deleted);
+    single(out, "adaptdl_restarts_total", "counter", "Groups started after the first of a job.",
+           (double)counters->restarts);
+    single(out, "adaptdl_failures_total", "counter", "Groups that failed for their own reasons.",
+           (double)counters->failures);
+    single(out, "adaptdl_hints_total", "counter", "Reports of replicas.", (double)counters->hints);
+    family(out, "adaptdl_round_seconds", "summary", "Allocation rounds.");
+    put(out, "adaptdl_round_seconds_sum", "", counters->rounds_s);
+    put(out, "adaptdl_round_seconds_count", "", (double)counters->rounds);
+    pthread_mutex_unlock(&core->lock);
+    family(out, "adaptdl_store_commit_seconds", "summary", "Commits of the store.");
+    put(out, "adaptdl_store_commit_seconds_sum", "", stats.commit_s);
+    put(out, "adaptdl_store_commit_seconds_count", "", (double)stats.commits);
+    single(out, "adaptdl_store_failures_total", "counter", "Commits that failed.",
+           (double)stats.failed_commits);
+    single(out, "adaptdl_events_total", "counter", "Events since the store was made.",
+           (double)stats.last_event);
+    return adli_buf_check(out);
+}

@@ -1,0 +1,287 @@
+/* The table of nodes: what the backend declares, turned into the numbers that the scheduler counts with.
+ * A node keeps its number for as long as the daemon lives. */
+#include "daemon/core_impl.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Kubernetes lets a node take 110 pods when nothing else is said. */
+enum { PODS = 0, PODS_DEFAULT = 110, ELSEWHERE = ADL_MAX_RESOURCES - 1 };
+
+static int find_resource(const adli_core *core, const char *name)
+{
+    for (int r = 0; r < core->resource_count; r++)
+        if (strcmp(core->resource_names[r], name) == 0)
+            return r;
+    return -1;
+}
+
+static adl_status add_resource(adli_core *core, const char *name, int at)
+{
+    core->resource_storage[at] = adli_strdup(name);
+    if (!core->resource_storage[at])
+        return adli_fail_memory("resources");
+    core->resource_names[at] = core->resource_storage[at];
+    if (at >= core->resource_count)
+        core->resource_count = at + 1;
+    return ADL_OK;
+}
+
+/* pods, cpu and memory are always there; the last place is what no node declares at all. */
+static adl_status name_resources(adli_core *core, const adli_backend_node *nodes, int count)
+{
+    static const char *const always[] = {"pods", "cpu", "memory"};
+    adl_status status = ADL_OK;
+    for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(always); i++)
+        if (!core->resource_storage[i])
+            status = add_resource(core, always[i], (int)i);
+    int used = 0;
+    while (used < ELSEWHERE && core->resource_storage[used])
+        used++;
+    for (int n = 0; n < count; n++)
+        for (int r = 0; status == ADL_OK && r < nodes[n].resource_count; r++) {
+            const char *name = nodes[n].resource_names[r];
+            if (find_resource(core, name) >= 0)
+                continue;
+            if (used == ELSEWHERE)
+                return adli_fail(ADL_EINVAL,
+                                 "node %s: resource %s: there are more than %d kinds of resources",
+                                 nodes[n].name, name, ELSEWHERE);
+            /* places before `used` are taken in order, so the names stay dense */
+            core->resource_count = used;
+            status = add_resource(core, name, used++);
+        }
+    if (status == ADL_OK && !core->resource_storage[ELSEWHERE])
+        core->resource_storage[ELSEWHERE] = adli_strdup("of another kind");
+    if (!core->resource_storage[ELSEWHERE])
+        return adli_fail_memory("resources");
+    for (int r = used; r <= ELSEWHERE; r++)
+        core->resource_names[r] = core->resource_storage[ELSEWHERE];
+    core->resource_count = ADL_MAX_RESOURCES;
+    return status;
+}
+
+static adl_status add_node(adli_core *core, const char *name, int *number)
+{
+    if (adli_grow(&core->nodes, &core->node_capacity, (size_t)core->node_count + 1,
+                  sizeof *core->nodes) != 0)
+        return adli_fail_memory("nodes");
+    adli_core_node *node = &core->nodes[core->node_count];
+    *node = (adli_core_node){.name = adli_strdup(name), .device_type = adli_strdup("")};
+    if (!node->name || !node->device_type) {
+        free(node->name);
+        free(node->device_type);
+        return adli_fail_memory("nodes");
+    }
+    *number = core->node_count++;
+    return ADL_OK;
+}
+
+static int find_node(const adli_core *core, const char *name)
+{
+    for (int i = 0; i < core->node_count; i++)
+        if (strcmp(core->nodes[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int adli_core_node_number(adli_core *core, const char *name)
+{
+    int number = find_node(core, name);
+    if (number < 0 && add_node(core, name, &number) != ADL_OK)
+        return -1;
+    return number;
+}
+
+static void declare(adli_core *core, adli_core_node *node, const adli_backend_node *from)
+{
+    memset(&node->declared, 0, sizeof node->declared);
+    memset(node->known_resource, 0, sizeof node->known_resource);
+    for (int r = 0; r < from->resource_count; r++) {
+        int at = find_resource(core, from->resource_names[r]);
+        int64_t amount = from->resource_amounts[r];
+        node->declared.amount[at] = amount < ADL_MAX_AMOUNT ? amount : ADL_MAX_AMOUNT;
+        node->known_resource[at] = true;
+    }
+    if (!node->known_resource[PODS])
+        node->declared.amount[PODS] = PODS_DEFAULT;
+    for (int r = PODS + 1; r <= PODS + 2; r++) /* cpu and memory: not counted unless declared */
+        if (!node->known_resource[r])
+            node->declared.amount[r] = ADL_MAX_AMOUNT;
+    node->preemptible = from->preemptible;
+}
+
+/* Under lock. Events tell of nodes that come and go. */
+static adl_status take_node(adli_core *core, const adli_backend_node *from, double now_s)
+{
+    int number = find_node(core, from->name);
+    bool is_new = number < 0;
+    adl_status status = is_new ? add_node(core, from->name, &number) : ADL_OK;
+    if (status != ADL_OK)
+        return status;
+    adli_core_node *node = &core->nodes[number];
+    if (strcmp(node->device_type, from->device_type) != 0) {
+        char *type = adli_strdup(from->device_type);
+        if (!type)
+            return adli_fail_memory("nodes");
+        free(node->device_type);
+        node->device_type = type;
+    }
+    declare(core, node, from);
+    if (core->cluster && node->ready != from->ready)
+        adli_core_event(core, now_s, from->ready ? "NodeReady" : "NodeLost", "", "",
+                        "node %s is %s", node->name, from->ready ? "ready" : "lost");
+    node->ready = from->ready;
+    return ADL_OK;
+}
+
+/* What the cluster sees of a node. */
+static adl_node seen_node(const adli_core_node *node)
+{
+    static const adl_resources nothing;
+    return (adl_node){.name = node->name,
+                      .device_type = node->device_type,
+                      .capacity = node->ready && !node->drained ? node->declared : nothing,
+                      .preemptible = node->preemptible};
+}
+
+static bool same_node(const adl_node *a, const adl_node *b)
+{
+    return a->name == b->name && a->device_type == b->device_type &&
+           a->preemptible == b->preemptible &&
+           memcmp(&a->capacity, &b->capacity, sizeof a->capacity) == 0;
+}
+
+/* Hands the table to the cluster when it says something new. */
+static adl_status hand_over(adli_core *core, double now_s)
+{
+    if (adli_grow(&core->sched_nodes, &core->sched_capacity,
+                  core->node_count > 0 ? (size_t)core->node_count : 1,
+                  sizeof *core->sched_nodes) != 0)
+        return adli_fail_memory("nodes");
+    bool changed = core->sched_count != core->node_count;
+    for (int i = 0; i < core->node_count; i++) {
+        adl_node node = seen_node(&core->nodes[i]);
+        changed |= i >= core->sched_count || !same_node(&node, &core->sched_nodes[i]);
+        core->sched_nodes[i] = node;
+    }
+    core->sched_count = core->node_count;
+    if (!core->cluster)
+        return ADL_OK;
+    for (size_t i = 0; i < core->known_count; i++)
+        if (core->known[i]->number >= 0)
+            adli_cluster_set_request(core->cluster, core->known[i]->number,
+                                     adli_core_request(core, core->known[i]));
+    int withdrawn;
+    adl_status status =
+        adli_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
+                               core->sched_nodes, core->node_count, now_s, &withdrawn);
+    core->placeless |= changed;
+    return status;
+}
+
+adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job)
+{
+    adl_resources request = {.amount = {[PODS] = 1}};
+    for (int r = 0; r < job->spec.requests.count; r++) {
+        int at = find_resource(core, job->spec.requests.names[r]);
+        int64_t amount = job->spec.requests.amounts[r];
+        if (at >= 0)
+            request.amount[at] = amount;
+        else if (amount > 0)
+            request.amount[ELSEWHERE] = 1;
+    }
+    return request;
+}
+
+bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *why, size_t size)
+{
+    const adli_amounts *requests = &job->spec.requests;
+    for (int r = 0; r < requests->count; r++)
+        if (requests->amounts[r] > 0 && find_resource(core, requests->names[r]) < 0) {
+            snprintf(why, size, "a replica asks for %s %lld; no node has any", requests->names[r],
+                     (long long)requests->amounts[r]);
+            return false;
+        }
+    /* nodes that are drained count: they may come back */
+    adl_node *nodes =
+        adli_calloc(core->node_count > 0 ? (size_t)core->node_count : 1, sizeof *nodes);
+    if (!nodes)
+        return true;
+    int count = 0;
+    for (int i = 0; i < core->node_count; i++)
+        if (core->nodes[i].ready)
+            nodes[count++] =
+                (adl_node){.name = core->nodes[i].name, .capacity = core->nodes[i].declared};
+    adl_resources request = adli_core_request(core, job);
+    bool fits = adli_fits_ever(core->resource_names, core->resource_count, nodes, count, &request,
+                               job->spec.min_replicas, why, size);
+    free(nodes);
+    return fits;
+}
+
+adl_status adli_core_refresh_nodes(adli_core *core)
+{
+    const adli_backend_node *nodes;
+    int count;
+    double now_s = adli_core_now(core);
+    adl_status status = core->backend->ops->nodes(core->backend->self, &nodes, &count);
+    if (status != ADL_OK)
+        return status;
+    pthread_mutex_lock(&core->lock);
+    status = name_resources(core, nodes, count);
+    for (int i = 0; status == ADL_OK && i < count; i++)
+        status = take_node(core, &nodes[i], now_s);
+    if (status == ADL_OK)
+        status = hand_over(core, now_s);
+    pthread_mutex_unlock(&core->lock);
+    return status;
+}
+
+adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_buf *out)
+{
+    double now_s = adli_core_now(core);
+    pthread_mutex_lock(&core->changes);
+    pthread_mutex_lock(&core->lock);
+    int number = find_node(core, name);
+    bool change = number >= 0 && core->nodes[number].drained != drain;
+    pthread_mutex_unlock(&core->lock);
+    adl_status status = ADL_OK;
+    if (number < 0)
+        status = adli_fail(ADL_ENOENT, "no node %.63s", name);
+    if (change) {
+        char message[128];
+        snprintf(message, sizeof message, "node %.63s is %s", name,
+                 drain ? "drained: its replicas go elsewhere" : "in use again");
+        adli_store_begin(core->store);
+        adli_store_drain(core->store, name, drain);
+        adli_store_event(core->store, now_s, drain ? "NodeDrained" : "NodeUndrained", "", message,
+                         "");
+        status = adli_store_commit(core->store);
+    }
+    if (status == ADL_OK) {
+        pthread_mutex_lock(&core->lock);
+        core->nodes[number].drained = drain;
+        core->nodes_new |= change;
+        adli_node_json(core, number, out);
+        pthread_mutex_unlock(&core->lock);
+        adli_core_wake(core);
+    }
+    pthread_mutex_unlock(&core->changes);
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_nodes(adli_core *core, adli_buf *out)
+{
+    pthread_mutex_lock(&core->lock);
+    adli_buf_puts(out, "{\"items\":[");
+    for (int i = 0; i < core->node_count; i++) {
+        adli_buf_puts(out, i ? "," : "");
+        adli_node_json(core, i, out);
+    }
+    adli_buf_puts(out, "]}");
+    pthread_mutex_unlock(&core->lock);
+    return adli_buf_check(out);
+}

@@ -1,0 +1,229 @@
+/* What the backend sees, told to the cluster; why a group failed, told to people. */
+#include "daemon/core_impl.h"
+
+#include "base/mem.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TAIL_BYTES = 2048, TAIL_LINES = 20 };
+
+/* The length of the valid UTF-8 sequence at text, 0 when there is none. Overlong forms, surrogates and
+ * what is beyond U+10FFFF are not valid. */
+static int utf8_length(const unsigned char *text, size_t left)
+{
+    static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int length = text[0] < 0x80             ? 1
+                 : (text[0] & 0xe0) == 0xc0 ? 2
+                 : (text[0] & 0xf0) == 0xe0 ? 3
+                 : (text[0] & 0xf8) == 0xf0 ? 4
+                                            : 0;
+    if (length <= 1 || (size_t)length > left)
+        return length == 1;
+    unsigned long code = text[0] & (0x7fu >> length);
+    for (int i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (text[i] & 0x3f);
+    }
+    bool bad = code < least[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff);
+    return bad ? 0 : length;
+}
+
+/* Copies what is printable; the rest becomes '?'. Returns the length. */
+static size_t clean_text(const char *from, size_t length, char *to)
+{
+    const unsigned char *bytes = (const unsigned char *)from;
+    size_t used = 0;
+    for (size_t i = 0; i < length;) {
+        int step = utf8_length(bytes + i, length - i);
+        bool control = step == 1 && ((bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') ||
+                                     bytes[i] == 0x7f);
+        if (step == 0 || control) {
+            if (bytes[i] != '\r')
+                to[used++] = '?';
+            i++;
+            continue;
+        }
+        memcpy(to + used, from + i, (size_t)step);
+        used += (size_t)step;
+        i += (size_t)step;
+    }
+    to[used] = 0;
+    return used;
+}
+
+/* The last lines of a replica's output, fit for a message; "" when there are none. */
+static void log_tail(adli_core *core, const adli_kept_job *job, int group, int rank, char *out)
+{
+    char path[4096], bytes[TAIL_BYTES];
+    *out = 0;
+    if (core->backend->ops->log_path(core->backend->self, job->uid, group, rank, path,
+                                     sizeof path) != ADL_OK)
+        return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    off_t size = lseek(fd, 0, SEEK_END), from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
+    ssize_t got = size > 0 ? pread(fd, bytes, sizeof bytes, from) : 0;
+    close(fd);
+    if (got <= 0)
+        return;
+    size_t start = 0, end = (size_t)got;
+    while (end > 0 && bytes[end - 1] == '\n')
+        end--;
+    if (from > 0) /* not from the middle of a line, if there is another */
+        for (size_t i = 0; i < end; i++)
+            if (bytes[i] == '\n') {
+                start = i + 1;
+                break;
+            }
+    int lines = 0;
+    for (size_t i = end; i-- > start;)
+        if (bytes[i] == '\n' && ++lines == TAIL_LINES) {
+            start = i + 1;
+            break;
+        }
+    clean_text(bytes + start, end - start, out);
+}
+
+void adli_core_failure(adli_kept_job *job, const char *reason, const char *message,
+                       const char *detail)
+{
+    adli_buf text;
+    adli_buf_init(&text, ADLI_MESSAGE_MAX);
+    adli_buf_printf(&text, "%s%s%s", message, *detail ? "\n" : "", detail);
+    snprintf(job->failure_reason, sizeof job->failure_reason, "%s", *reason ? reason : "Error");
+    free(job->failure_message);
+    job->failure_message = text.data; /* taken; NULL is "no text" */
+    job->failure_seen = true;
+}
+
+/* The first failure of a group is its cause; the others follow from it. */
+static void note_failures(adli_core *core, adli_kept_job *job, int group,
+                          const adli_replica_view *views, int count, double now_s)
+{
+    if (job->failure_seen)
+        return;
+    for (int rank = 0; rank < count; rank++) {
+        const adli_replica_view *view = &views[rank];
+        if (view->state != ADLI_REPLICA_FAILED)
+            continue;
+        char message[512], tail[3 * TAIL_BYTES], fields[160];
+        int used =
+            snprintf(message, sizeof message, "replica %d of %d (group %d) ", rank, count, group);
+        if (view->exit_code > 128 && view->exit_code < 128 + 65)
+            used += snprintf(message + used, sizeof message - (size_t)used, "ended by signal %d",
+                             view->exit_code - 128);
+        else if (view->exit_code >= 0)
+            used += snprintf(message + used, sizeof message - (size_t)used, "exited with %d",
+                             view->exit_code);
+        else
+            used += snprintf(message + used, sizeof message - (size_t)used, "failed");
+        if (view->reason[0])
+            used += snprintf(message + used, sizeof message - (size_t)used, ", %s", view->reason);
+        if (view->message[0])
+            snprintf(message + used, sizeof message - (size_t)used, ": %s", view->message);
+        log_tail(core, job, group, rank, tail);
+        adli_core_failure(job, view->reason, message, tail);
+        snprintf(fields, sizeof fields,
+                 ",\"group\":%d,\"rank\":%d,\"exitCode\":%d,\"reason\":\"%s\"", group, rank,
+                 view->exit_code, view->reason);
+        adli_core_event(core, now_s, "ReplicaFailed", job->id, fields, "%s", message);
+        core->tell = true;
+        return;
+    }
+}
+
+static adli_observed count_states(const adli_replica_view *views, int count)
+{
+    adli_observed seen = {.started = count};
+    for (int i = 0; i < count; i++)
+        switch (views[i].state) {
+        case ADLI_REPLICA_WAITING:
+            seen.alive++;
+            break;
+        case ADLI_REPLICA_READY:
+            seen.alive++;
+            seen.ready++;
+            break;
+        case ADLI_REPLICA_SUCCEEDED:
+            seen.ready++; /* it was; the group may run on without it */
+            seen.succeeded++;
+            break;
+        case ADLI_REPLICA_INTERRUPTED:
+            seen.interrupted++;
+            break;
+        case ADLI_REPLICA_FAILED:
+            seen.failed++;
+            break;
+        }
+    return seen;
+}
+
+/* What readers (and discovery) see of the group. */
+static void publish(adli_core *core, adli_kept_job *job, int group, int count, int ready)
+{
+    size_t bytes = (size_t)count * sizeof *core->scratch;
+    bool same = job->view_group == group && job->view_count == count && job->ready == ready &&
+                (bytes == 0 || memcmp(job->views, core->scratch, bytes) == 0);
+    if (same)
+        return;
+    adli_replica_view *copy =
+        adli_memdup(core->scratch, (size_t)(count ? count : 1), sizeof *core->scratch);
+    if (!copy) {
+        adli_core_log(core, "job %s: no memory for its replicas' states", job->id);
+        return;
+    }
+    pthread_mutex_lock(&core->lock);
+    free(job->views);
+    job->views = copy;
+    job->view_count = count;
+    job->view_group = group;
+    job->ready = ready;
+    pthread_mutex_unlock(&core->lock);
+    core->tell = true;
+}
+
+static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
+{
+    adli_job_info info = adli_cluster_job(core->cluster, job->number);
+    adli_phase phase = info.life->phase;
+    int group = info.life->group, wanted = info.placed_count, count = 0;
+    bool present = phase == ADLI_STARTING || phase == ADLI_RUNNING || phase == ADLI_STOPPING;
+    if (!present || job->do_start || job->lost_start)
+        return;
+    if (adli_grow(&core->scratch, &core->scratch_capacity, (size_t)(wanted ? wanted : 1),
+                  sizeof *core->scratch) != 0)
+        return;
+    memset(core->scratch, 0, (size_t)(wanted ? wanted : 1) * sizeof *core->scratch);
+    adl_status status = core->backend->ops->observe(core->backend->self, job->uid, group,
+                                                    core->scratch, wanted, &count);
+    if (status == ADL_ENOENT && phase == ADLI_STARTING) {
+        job->do_start = true;
+        return;
+    }
+    adli_observed seen = {.started = wanted, .interrupted = wanted};
+    if (status != ADL_OK && status != ADL_ENOENT) {
+        adli_core_log(core, "job %s: %s", job->id, adl_error());
+        return;
+    }
+    if (status == ADL_OK) {
+        count = count < wanted ? count : wanted;
+        seen = count_states(core->scratch, count);
+        note_failures(core, job, group, core->scratch, count, now_s);
+        publish(core, job, group, count, seen.ready - seen.succeeded);
+    } else
+        adli_core_log(core, "job %s: group %d is not there any more", job->id, group);
+    adli_cluster_observe(core->cluster, job->number, &seen, now_s);
+}
+
+void adli_core_observe(adli_core *core, double now_s)
+{
+    for (size_t i = 0; i < core->known_count; i++)
+        if (core->known[i]->number >= 0)
+            observe_job(core, core->known[i], now_s);
+}

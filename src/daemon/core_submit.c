@@ -1,0 +1,282 @@
+/* How a job comes in. Its files are unpacked beside the jobs first (STATE/incoming/UID), then the job is
+ * committed, then the files are moved to its directory: whatever happens in between, either the job is
+ * there with its files, or neither is. */
+#include "daemon/core_impl.h"
+
+#include "base/mem.h"
+#include "image/image.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+enum { PATH_SIZE = 4096, NAME_TRIES = 100 };
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info, (void)kind, (void)where;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void incoming_path(const adli_core *core, const char *uid, char *out)
+{
+    snprintf(out, PATH_SIZE, "%s/incoming%s%s", core->state_dir, *uid ? "/" : "", uid);
+}
+
+/* Moves what was unpacked for the job to its "source". Nothing there: nothing to do. */
+static adl_status move_files(adli_core *core, const char *uid)
+{
+    char from[PATH_SIZE], to[PATH_SIZE];
+    struct stat info;
+    incoming_path(core, uid, from);
+    if (stat(from, &info) != 0)
+        return ADL_OK;
+    adl_status status =
+        core->backend->ops->job_path(core->backend->self, uid, "source", to, sizeof to);
+    if (status != ADL_OK)
+        return status;
+    if (rename(from, to) != 0)
+        return adli_fail(ADL_EIO, "%s: %s", to, strerror(errno));
+    return ADL_OK;
+}
+
+adl_status adli_core_finish_submissions(adli_core *core)
+{
+    char path[PATH_SIZE], stray[PATH_SIZE + 260];
+    adl_status status = ADL_OK;
+    for (size_t i = 0; status == ADL_OK && i < core->job_count; i++)
+        status = move_files(core, core->jobs[i]->uid);
+    incoming_path(core, "", path);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.') {
+            snprintf(stray, sizeof stray, "%s/%s", path, entry->d_name);
+            remove_tree(stray);
+        }
+    if (dir)
+        closedir(dir);
+    return status;
+}
+
+static adl_status make_uid(char *out)
+{
+    char hex[33];
+    adl_status status = adli_random_hex(hex, sizeof hex);
+    if (status == ADL_OK)
+        snprintf(out, ADLI_UID_SIZE, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
+                 hex + 20);
+    return status;
+}
+
+/* generateName and five characters that make no words. */
+static adl_status generate_name(adli_core *core, adli_jobspec *spec)
+{
+    static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";
+    size_t length = strlen(spec->generate_name);
+    if (length > ADLI_NAME_MAX - ADLI_GENERATED)
+        length = ADLI_NAME_MAX - ADLI_GENERATED;
+    char name[ADLI_NAME_MAX + 1];
+    memcpy(name, spec->generate_name, length);
+    for (int tries = 0; tries < NAME_TRIES; tries++) {
+        for (int i = 0; i < ADLI_GENERATED; i++) {
+            unsigned char byte;
+            do /* 243 = 9 x 27: every letter as likely */
+                if (getrandom(&byte, 1, 0) != 1)
+                    return adli_fail(ADL_EIO, "random numbers: %s", strerror(errno));
+            while (byte >= 243);
+            name[length + (size_t)i] = letters[byte % 27];
+        }
+        name[length + ADLI_GENERATED] = 0;
+        pthread_mutex_lock(&core->lock);
+        bool taken = adli_core_find(core, spec->ns, name) != NULL;
+        pthread_mutex_unlock(&core->lock);
+        if (taken)
+            continue;
+        char *copy = adli_strdup(name);
+        if (!copy)
+            return adli_fail_memory("job name");
+        free(spec->name);
+        spec->name = copy;
+        return ADL_OK;
+    }
+    return adli_fail(ADL_ESTATE, "%s: no free name was found", spec->generate_name);
+}
+
+static adl_status name_job(adli_core *core, adli_kept_job *job)
+{
+    adli_jobspec *spec = &job->spec;
+    adl_status status = ADL_OK;
+    if (!*spec->name)
+        status = generate_name(core, spec);
+    if (status != ADL_OK)
+        return status;
+    job->ns = spec->ns;
+    job->name = spec->name;
+    snprintf(job->id, sizeof job->id, "%s/%s", job->ns, job->name);
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *other = adli_core_find(core, job->ns, job->name);
+    bool leaving = other && other->deleted;
+    pthread_mutex_unlock(&core->lock);
+    if (other)
+        return adli_fail(ADL_ESTATE, "job %s exists already%s", job->id,
+                         leaving ? " (it is being deleted)" : "");
+    return ADL_OK;
+}
+
+static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_job **out)
+{
+    adli_kept_job *job = *out = adli_calloc(1, sizeof *job);
+    if (!job)
+        return adli_fail_memory("job");
+    job->number = -1;
+    adl_status status = adli_jobspec_parse("job file", body, length,
+                                           yaml ? ADLI_DOC_YAML : ADLI_DOC_JSON, &job->spec);
+    if (status == ADL_OK)
+        status = make_uid(job->uid);
+    if (status == ADL_OK)
+        status = adli_random_hex(job->token, sizeof job->token);
+    if (status == ADL_OK)
+        status = adli_random_hex(job->secret, sizeof job->secret);
+    if (status != ADL_OK) {
+        adli_core_job_free(job);
+        *out = NULL;
+    }
+    return status;
+}
+
+static void put_warnings(const adli_jobspec *spec, adli_buf *out)
+{
+    if (spec->warning_count == 0)
+        return;
+    adli_buf_puts(out, ",\"warnings\":[");
+    for (int i = 0; i < spec->warning_count; i++) {
+        adli_buf_puts(out, i ? "," : "");
+        adli_buf_json(out, spec->warnings[i]);
+    }
+    adli_buf_puts(out, "]");
+}
+
+static adl_status commit_job(adli_core *core, const adli_kept_job *job)
+{
+    adli_buf fields;
+    adli_buf_init(&fields, 1 << 20);
+    put_warnings(&job->spec, &fields);
+    adl_status status = adli_buf_check(&fields);
+    if (status == ADL_OK) {
+        adli_store_job row = {.uid = job->uid,
+                              .ns = job->ns,
+                              .name = job->name,
+                              .spec = job->spec.json,
+                              .token = job->token,
+                              .secret = job->secret,
+                              .created_s = job->created_s};
+        adli_store_begin(core->store);
+        adli_store_add_job(core->store, &row);
+        adli_store_event(core->store, job->created_s, "JobCreated", job->id, "submitted",
+                         fields.data ? fields.data : "");
+        status = adli_store_commit(core->store);
+    }
+    adli_buf_fini(&fields);
+    return status;
+}
+
+/* The job is the core's from here on. */
+static void admit(adli_core *core, adli_kept_job *job, adli_buf *out)
+{
+    pthread_mutex_lock(&core->lock);
+    core->jobs[core->job_count++] = job;
+    core->last_created_s = job->created_s;
+    core->counters.submitted++;
+    adli_job_json(core, job, job->spec.json, job->created_s, out);
+    free(job->spec.json);
+    job->spec.json = NULL;
+    pthread_mutex_unlock(&core->lock);
+    adli_core_wake(core);
+}
+
+static adl_status reserve(adli_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    int failed =
+        adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1, sizeof *core->jobs);
+    pthread_mutex_unlock(&core->lock);
+    return failed ? adli_fail_memory("jobs") : ADL_OK;
+}
+
+/* tar may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
+static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, bool dry_run,
+                         adli_buf *out)
+{
+    char incoming[PATH_SIZE];
+    incoming_path(core, job->uid, incoming);
+    adl_status status = ADL_OK;
+    if (tar && !dry_run) {
+        char parent[PATH_SIZE];
+        adli_image_limits limits = {.max_bytes = 0};
+        incoming_path(core, "", parent);
+        if ((mkdir(parent, 0700) != 0 && errno != EEXIST) || mkdir(incoming, 0700) != 0)
+            status = adli_fail(ADL_EIO, "%s: %s", incoming, strerror(errno));
+        else
+            status = adli_image_unpack(tar, incoming, &limits);
+    }
+    double now_s = adli_core_now(core);
+    bool committed = false;
+    pthread_mutex_lock(&core->changes);
+    if (status == ADL_OK)
+        status = name_job(core, job);
+    if (status == ADL_OK)
+        status = reserve(core);
+    /* only submit, under `changes`, writes last_created_s: order of submission is order of time */
+    job->created_s = job->row.last_change_s = job->row.accounted_s =
+        now_s > core->last_created_s ? now_s : core->last_created_s;
+    if (status == ADL_OK && dry_run) {
+        pthread_mutex_lock(&core->lock);
+        adli_job_json(core, job, job->spec.json, now_s, out);
+        pthread_mutex_unlock(&core->lock);
+    } else if (status == ADL_OK) {
+        status = commit_job(core, job);
+        committed = status == ADL_OK;
+        if (committed && tar && move_files(core, job->uid) != ADL_OK)
+            adli_core_log(core, "job %s: its files: %s", job->id, adl_error());
+        if (committed)
+            admit(core, job, out);
+    }
+    pthread_mutex_unlock(&core->changes);
+    if (tar && !dry_run && !committed)
+        remove_tree(incoming);
+    if (!committed)
+        adli_core_job_free(job);
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bool yaml,
+                            bool dry_run, adli_buf *out)
+{
+    adli_kept_job *job;
+    adl_status status = new_job(body, length, yaml, &job);
+    return status == ADL_OK ? submit(core, job, NULL, dry_run, out) : status;
+}
+
+adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool dry_run,
+                                    adli_buf *out)
+{
+    adli_kept_job *job = NULL;
+    adli_buf body;
+    bool yaml = false;
+    adli_buf_init(&body, ADLI_IMAGE_JOB_MAX_BYTES);
+    adl_status status = adli_image_read_job(tar_path, &body, &yaml);
+    if (status == ADL_OK)
+        status = new_job(body.data ? body.data : "", body.length, yaml, &job);
+    adli_buf_fini(&body);
+    return status == ADL_OK ? submit(core, job, tar_path, dry_run, out) : status;
+}

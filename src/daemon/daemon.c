@@ -1,0 +1,369 @@
+#include "daemon/daemon.h"
+
+#include "adli_version.h"
+#include "backend/local.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "daemon/api.h"
+#include "daemon/core_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATH_SIZE = 4096, TOKEN_MAX = 4096 };
+
+typedef struct daemon {
+    const adli_daemon_options *options;
+    char state[PATH_SIZE], socket[PATH_SIZE], uploads[PATH_SIZE];
+    int lock_fd;
+    char token[TOKEN_MAX];
+    adli_backend *backend;
+    adli_core *core;
+    adli_api *api;
+} daemon_state;
+
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    struct timespec now;
+    struct tm utc;
+    char when[32];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
+    fprintf(stderr, "%s.%03ldZ %s\n", when, now.tv_nsec / 1000000, line);
+}
+
+/* ---- the state directory ---- */
+
+adl_status adli_state_dir(char *out, size_t size)
+{
+    const char *own = getenv("ADAPTDL_STATE"), *xdg = getenv("XDG_STATE_HOME"),
+               *home = getenv("HOME");
+    int length;
+    if (own && *own)
+        length = snprintf(out, size, "%s", own);
+    else if (xdg && *xdg == '/')
+        length = snprintf(out, size, "%s/adaptdl", xdg);
+    else if (home && *home == '/')
+        length = snprintf(out, size, "%s/.local/state/adaptdl", home);
+    else
+        return adli_fail(ADL_EINVAL, "no state directory: set ADAPTDL_STATE, or HOME");
+    if (length < 0 || (size_t)length >= size)
+        return adli_fail(ADL_EINVAL, "the state directory's name is too long");
+    return ADL_OK;
+}
+
+static adl_status make_dirs(char *path)
+{
+    for (char *at = path + 1;; at++) {
+        if (*at && *at != '/')
+            continue;
+        char was = *at;
+        *at = 0;
+        int failed = mkdir(path, 0700);
+        *at = was;
+        if (failed && errno != EEXIST)
+            return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+        if (!was)
+            return ADL_OK;
+    }
+}
+
+/* An absolute name without links, so that replicas that change their directory find it too. */
+static adl_status open_state(daemon_state *d)
+{
+    char given[PATH_SIZE];
+    adl_status status = ADL_OK;
+    if (d->options->state_dir)
+        snprintf(given, sizeof given, "%s", d->options->state_dir);
+    else
+        status = adli_state_dir(given, sizeof given);
+    if (status == ADL_OK)
+        status = make_dirs(given);
+    char *full = status == ADL_OK ? realpath(given, NULL) : NULL;
+    if (status == ADL_OK && !full)
+        return adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));
+    if (status != ADL_OK)
+        return status;
+    int length = snprintf(d->state, sizeof d->state, "%s", full);
+    free(full);
+    if (length < 0 || (size_t)length + 64 >= sizeof d->state)
+        return adli_fail(ADL_EINVAL, "%s: the name is too long", given);
+    memcpy(d->uploads, d->state, (size_t)length);
+    strcpy(d->uploads + length, "/uploads");
+    if (d->options->socket)
+        snprintf(d->socket, sizeof d->socket, "%s", d->options->socket);
+    else {
+        memcpy(d->socket, d->state, (size_t)length);
+        strcpy(d->socket + length, "/adaptdl.sock");
+    }
+    size_t most = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1;
+    if (strlen(d->socket) > most)
+        return adli_fail(ADL_EINVAL,
+                         "%s: longer than the %zu bytes that a socket's name may have; choose a "
+                         "shorter --state or --socket",
+                         d->socket, most);
+    if (mkdir(d->uploads, 0700) != 0 && errno != EEXIST)
+        return adli_fail(ADL_EIO, "%s: %s", d->uploads, strerror(errno));
+    return ADL_OK;
+}
+
+/* One daemon to a directory: whoever holds the lock of its pid file. The lock goes with the process. */
+static adl_status lock_state(daemon_state *d)
+{
+    char path[PATH_SIZE + 32], pid[32] = "";
+    snprintf(path, sizeof path, "%s/adaptdl-sched.pid", d->state);
+    d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (d->lock_fd < 0)
+        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t got = pread(d->lock_fd, pid, sizeof pid - 1, 0);
+        pid[got > 0 ? strcspn(pid, "\n") : 0] = 0;
+        return adli_fail(ADL_ESTATE, "%s is in use by another daemon (process %s)", d->state, pid);
+    }
+    int length = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(d->lock_fd, 0) != 0 || pwrite(d->lock_fd, pid, (size_t)length, 0) != length)
+        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    return ADL_OK;
+}
+
+static adl_status open_log(daemon_state *d)
+{
+    char own[PATH_SIZE + 16];
+    snprintf(own, sizeof own, "%s/daemon.log", d->state);
+    const char *path = d->options->log_path ? d->options->log_path : own;
+    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    adl_status status = ADL_OK;
+    if (log < 0 || null < 0 || dup2(log, 2) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
+        status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    if (log >= 0)
+        close(log);
+    if (null >= 0)
+        close(null);
+    return status;
+}
+
+/* ---- the parts ---- */
+
+/* Borrows the texts of nodes. Freed by the caller. */
+static adli_local_node *local_nodes(const adli_nodes *nodes)
+{
+    adli_local_node *out = adli_calloc(nodes->count ? nodes->count : 1, sizeof *out);
+    for (size_t i = 0; out && i < nodes->count; i++) {
+        const adli_node_spec *from = &nodes->items[i];
+        out[i] = (adli_local_node){.name = from->name,
+                                   .device_type = from->device_type,
+                                   .preemptible = from->preemptible,
+                                   .resource_count = from->resources.count};
+        for (int r = 0; r < from->resources.count; r++) {
+            out[i].resource_names[r] = from->resources.names[r];
+            out[i].resource_amounts[r] = from->resources.amounts[r];
+        }
+    }
+    return out;
+}
+
+static adl_status open_backend(daemon_state *d)
+{
+    adli_nodes found = {0};
+    const adli_nodes *nodes = &d->options->config->nodes;
+    adl_status status = ADL_OK;
+    if (nodes->count == 0) {
+        status = adli_nodes_detect("", &found);
+        nodes = &found;
+    }
+    adli_local_node *locals = status == ADL_OK ? local_nodes(nodes) : NULL;
+    if (status == ADL_OK && !locals)
+        status = adli_fail_memory("nodes");
+    if (status == ADL_OK) {
+        adli_local_options options = ADLI_LOCAL_OPTIONS_INIT;
+        options.state_dir = d->state;
+        options.nodes = locals;
+        options.node_count = (int)nodes->count;
+        status = adli_local_new(&options, &d->backend);
+    }
+    free(locals);
+    adli_nodes_fini(&found);
+    return status;
+}
+
+static adl_status open_core(daemon_state *d)
+{
+    adli_core_options options = {.state_dir = d->state,
+                                 .backend = d->backend,
+                                 .config = d->options->config,
+                                 .log = log_line};
+    return adli_core_new(&options, &d->core);
+}
+
+/* The operators' token: the file that was named, or one of our own, made once. */
+static adl_status read_token(daemon_state *d)
+{
+    const char *named = d->options->config->token_file;
+    char own[PATH_SIZE + 16], fresh[65];
+    snprintf(own, sizeof own, "%s/token", d->state);
+    const char *path = *named ? named : own;
+    if (!*named && access(own, F_OK) != 0) {
+        adl_status status = adli_random_hex(fresh, sizeof fresh);
+        int fd = status == ADL_OK ? open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+        if (status == ADL_OK && (fd < 0 || dprintf(fd, "%s\n", fresh) < 0 || fsync(fd) != 0))
+            status = adli_fail(ADL_EIO, "%s: %s", own, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        if (status != ADL_OK)
+            return status;
+    }
+    adli_buf text;
+    adli_buf_init(&text, TOKEN_MAX - 1);
+    adl_status status = adli_file_read(path, &text);
+    if (status == ADL_OK) {
+        snprintf(d->token, sizeof d->token, "%s", text.data ? text.data : "");
+        d->token[strcspn(d->token, " \t\r\n")] = 0;
+        if (strlen(d->token) < 16)
+            status = adli_fail(ADL_EINVAL, "%s: a token has at least 16 characters", path);
+    }
+    adli_buf_fini(&text);
+    return status;
+}
+
+/* Replicas that still run expect the daemon at the port that it had. */
+static adl_status open_api(daemon_state *d)
+{
+    const adli_config *config = d->options->config;
+    char port[16], at[64], url[96];
+    adl_status status = *config->listen ? read_token(d) : ADL_OK;
+    if (status == ADL_OK)
+        status = adli_core_get(d->core, "supervisor-port", port, sizeof port);
+    if (status != ADL_OK)
+        return status;
+    snprintf(at, sizeof at, "127.0.0.1:%s", *port ? port : "0");
+    adli_api_options options = {.core = d->core,
+                                .socket_path = d->socket,
+                                .listen = *config->listen ? config->listen : NULL,
+                                .token = *config->listen ? d->token : NULL,
+                                .tls_cert =
+                                    *config->tls_certificate ? config->tls_certificate : NULL,
+                                .tls_key = *config->tls_key ? config->tls_key : NULL,
+                                .replica_listen = at,
+                                .replica_port_any = true,
+                                .upload_dir = d->uploads,
+                                .limits = ADLI_HTTPD_LIMITS,
+                                .body_bytes_max = config->limits.max_body_bytes,
+                                .upload_bytes_max = config->limits.max_upload_bytes};
+    options.limits.header_bytes = (int)config->limits.max_header_bytes;
+    options.limits.connections = config->limits.max_connections;
+    options.limits.requests_per_s = config->limits.requests_per_second;
+    options.limits.burst = config->limits.burst;
+    options.limits.idle_s = config->limits.idle_s;
+    status = adli_api_new(&options, &d->api);
+    if (status != ADL_OK)
+        return status;
+    snprintf(at, sizeof at, "%d", adli_api_replica_port(d->api));
+    snprintf(url, sizeof url, "http://127.0.0.1:%s", at);
+    adli_core_set_supervisor(d->core, url);
+    return strcmp(at, port) == 0 ? ADL_OK : adli_core_set(d->core, "supervisor-port", at);
+}
+
+/* ---- life ---- */
+
+static void renew_nodes(void *user)
+{
+    daemon_state *d = user;
+    adli_nodes nodes = {0};
+    adl_status status = d->options->read_nodes(d->options->read_nodes_user, &nodes);
+    adli_local_node *locals = status == ADL_OK ? local_nodes(&nodes) : NULL;
+    if (status == ADL_OK && !locals)
+        status = adli_fail_memory("nodes");
+    if (status == ADL_OK)
+        status = adli_local_set_nodes(d->backend, locals, (int)nodes.count);
+    adli_core_log(d->core,
+                  status == ADL_OK ? "nodes were read again%s" : "nodes stay as they are: %s",
+                  status == ADL_OK ? "" : adl_error());
+    free(locals);
+    adli_nodes_fini(&nodes);
+}
+
+static void serve(daemon_state *d, const sigset_t *signals)
+{
+    const adli_daemon_options *options = d->options;
+    char url[PATH_SIZE + 8], dashboard[320] = "";
+    const char *listen = options->config->listen;
+    const char *colon = strrchr(listen, ':');
+    snprintf(url, sizeof url, "unix:%s", d->socket);
+    if (*listen && colon)
+        snprintf(dashboard, sizeof dashboard, "http%s://%.*s:%d/",
+                 *options->config->tls_certificate ? "s" : "", (int)(colon - listen), listen,
+                 adli_api_port(d->api));
+    adli_core_set_dashboard(d->core, dashboard);
+    adli_core_log(d->core, "adaptdl-sched %s serves %s%s%s", ADLI_VERSION, url,
+                  *dashboard ? " and " : "", dashboard);
+    if (options->ready)
+        options->ready(options->ready_user, url, dashboard);
+    for (;;) {
+        int signal = sigwaitinfo(signals, NULL);
+        if (signal == SIGTERM || signal == SIGINT)
+            break;
+        if (signal == SIGHUP && options->read_nodes)
+            adli_core_call(d->core, renew_nodes, d);
+    }
+    adli_core_log(d->core, "stops; replicas run on");
+}
+
+static adl_status run(daemon_state *d, const sigset_t *signals)
+{
+    adl_status status = open_state(d);
+    if (status == ADL_OK)
+        status = lock_state(d);
+    if (status == ADL_OK && d->options->background)
+        status = open_log(d);
+    if (status == ADL_OK)
+        status = open_backend(d);
+    if (status == ADL_OK)
+        status = open_core(d);
+    if (status == ADL_OK)
+        status = open_api(d);
+    if (status == ADL_OK)
+        status = adli_core_start(d->core);
+    if (status == ADL_OK)
+        serve(d, signals);
+    return status;
+}
+
+adl_status adli_daemon_run(const adli_daemon_options *options)
+{
+    daemon_state *d = adli_calloc(1, sizeof *d);
+    if (!d)
+        return adli_fail_memory("daemon");
+    d->options = options;
+    d->lock_fd = -1;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    adl_status status = run(d, &signals);
+    adli_api_free(d->api);
+    adli_core_stop(d->core);
+    adli_core_free(d->core);
+    if (d->backend)
+        d->backend->ops->free(d->backend->self);
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
+    free(d);
+    return status;
+}

@@ -1,0 +1,266 @@
+/* A backend for tests: nothing runs, the test says what becomes of replicas. It keeps to the rules of
+ * backend.h and remembers whether the scheduler does: a group that is started twice, or again after it was
+ * forgotten, is counted in `broken`. It outlives the core that uses it, as real replicas do. */
+#ifndef ADLT_FAKE_BACKEND_H
+#define ADLT_FAKE_BACKEND_H
+
+#include "backend/backend.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FAKE_GROUPS = 512, FAKE_REPLICAS = 16, FAKE_NODES = 4 };
+
+typedef struct fake_group {
+    char uid[64];
+    int group, replicas;
+    bool forgotten;
+    char nodes[FAKE_REPLICAS][64];
+    adli_replica_view views[FAKE_REPLICAS];
+    char *argv, *env, *workdir; /* joined by newlines */
+    int terms, kills;
+} fake_group;
+
+typedef struct fake_backend {
+    adli_backend backend;
+    adli_backend_ops ops;
+    pthread_mutex_t lock;
+    char dir[256];
+    adli_backend_node nodes[FAKE_NODES];
+    int node_count;
+    fake_group groups[FAKE_GROUPS];
+    int group_count;
+    int starts, forgets, removes, broken;
+    bool auto_ready;        /* started replicas are ready at once */
+    bool obedient;          /* SIGTERM interrupts at once */
+    adl_status start_fails; /* what start answers, when not ADL_OK */
+    int fd;
+} fake_backend;
+
+static fake_group *fake_find(fake_backend *fake, const char *uid, int group)
+{
+    for (int i = 0; i < fake->group_count; i++)
+        if (fake->groups[i].group == group && strcmp(fake->groups[i].uid, uid) == 0)
+            return &fake->groups[i];
+    return NULL;
+}
+
+static char *fake_join(const char *const *texts)
+{
+    size_t size = 1;
+    for (int i = 0; texts && texts[i]; i++)
+        size += strlen(texts[i]) + 1;
+    char *joined = calloc(1, size);
+    for (int i = 0; texts && texts[i]; i++) {
+        strcat(joined, texts[i]);
+        strcat(joined, "\n");
+    }
+    return joined;
+}
+
+static adl_status fake_nodes(void *self, const adli_backend_node **nodes, int *count)
+{
+    fake_backend *fake = self;
+    *nodes = fake->nodes;
+    *count = fake->node_count;
+    return ADL_OK;
+}
+
+static adl_status fake_start(void *self, const adli_group_spec *spec)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    adl_status status = ADL_OK;
+    fake_group *known = fake_find(fake, spec->uid, spec->group);
+    if (fake->start_fails != ADL_OK)
+        status = adli_fail(fake->start_fails, "made to fail");
+    else if (known)
+        fake->broken += known->forgotten;
+    else {
+        fake_group *group = &fake->groups[fake->group_count++];
+        *group = (fake_group){.group = spec->group, .replicas = spec->replicas};
+        snprintf(group->uid, sizeof group->uid, "%s", spec->uid);
+        group->argv = fake_join(spec->argv);
+        group->env = fake_join(spec->env);
+        group->workdir = strdup(spec->workdir ? spec->workdir : "");
+        for (int i = 0; i < spec->replicas; i++) {
+            snprintf(group->nodes[i], sizeof group->nodes[i], "%s", spec->nodes[i]);
+            group->views[i].state = fake->auto_ready ? ADLI_REPLICA_READY : ADLI_REPLICA_WAITING;
+            group->views[i].exit_code = -1;
+            snprintf(group->views[i].address, sizeof group->views[i].address, "10.0.0.%d", i + 1);
+        }
+        /* an older group of the job that is alive would be a job run twice */
+        for (int i = 0; i < fake->group_count - 1; i++)
+            for (int r = 0;
+                 strcmp(fake->groups[i].uid, spec->uid) == 0 && r < fake->groups[i].replicas; r++)
+                fake->broken += !fake->groups[i].forgotten &&
+                                fake->groups[i].views[r].state <= ADLI_REPLICA_READY;
+        fake->starts++;
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+static void fake_terminate(void *self, const char *uid, int number, bool kill)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    fake_group *group = fake_find(fake, uid, number);
+    if (group) {
+        group->terms += !kill;
+        group->kills += kill;
+        for (int i = 0; i < group->replicas; i++)
+            if (group->views[i].state <= ADLI_REPLICA_READY && (kill || fake->obedient)) {
+                group->views[i].state = ADLI_REPLICA_INTERRUPTED;
+                group->views[i].exit_code = kill ? 137 : 143;
+            }
+    }
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static adl_status fake_observe(void *self, const char *uid, int number, adli_replica_view *views,
+                               int capacity, int *count)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    fake_group *group = fake_find(fake, uid, number);
+    bool known = group && !group->forgotten;
+    if (known) {
+        *count = group->replicas;
+        memcpy(views, group->views,
+               (size_t)(capacity < group->replicas ? capacity : group->replicas) * sizeof *views);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return known ? ADL_OK : adli_fail(ADL_ENOENT, "no group %s/%d", uid, number);
+}
+
+static void fake_forget(void *self, const char *uid, int number)
+{
+    fake_backend *fake = self;
+    pthread_mutex_lock(&fake->lock);
+    fake_group *group = fake_find(fake, uid, number);
+    if (group && !group->forgotten) {
+        group->forgotten = true;
+        fake->forgets++;
+    }
+    pthread_mutex_unlock(&fake->lock);
+}
+
+static void fake_remove(void *self, const char *uid)
+{
+    (void)uid;
+    ((fake_backend *)self)->removes++;
+}
+
+static void fake_list(void *self, void (*each)(void *user, const char *uid, int group), void *user)
+{
+    fake_backend *fake = self;
+    for (int i = 0; i < fake->group_count; i++)
+        if (!fake->groups[i].forgotten)
+            each(user, fake->groups[i].uid, fake->groups[i].group);
+}
+
+static int fake_event_fd(void *self)
+{
+    return ((fake_backend *)self)->fd;
+}
+
+static void fake_drain_events(void *self)
+{
+    uint64_t count;
+    ssize_t got = read(((fake_backend *)self)->fd, &count, sizeof count);
+    (void)got;
+}
+
+static adl_status fake_job_path(void *self, const char *uid, const char *which, char *out,
+                                size_t size)
+{
+    fake_backend *fake = self;
+    char job[512];
+    snprintf(job, sizeof job, "%s/jobs", fake->dir);
+    mkdir(job, 0755);
+    snprintf(job, sizeof job, "%s/jobs/%s", fake->dir, uid);
+    mkdir(job, 0755);
+    snprintf(out, size, "%s/%s", job, which);
+    return mkdir(out, 0755) == 0 || errno == EEXIST ? ADL_OK : adli_fail(ADL_EIO, "%s", out);
+}
+
+static adl_status fake_log_path(void *self, const char *uid, int group, int rank, char *out,
+                                size_t size)
+{
+    fake_backend *fake = self;
+    snprintf(out, size, "%s/jobs/%s/%d.%d.log", fake->dir, uid, group, rank);
+    return access(out, F_OK) == 0 ? ADL_OK : adli_fail(ADL_ENOENT, "no log");
+}
+
+/* Says that something changed, so that a controller thread looks. */
+static inline void fake_ring(fake_backend *fake)
+{
+    uint64_t one = 1;
+    ssize_t put = write(fake->fd, &one, sizeof one);
+    (void)put;
+}
+
+/* All replicas of the newest group of the job become this. */
+static inline fake_group *fake_set(fake_backend *fake, const char *uid, adli_replica_state state,
+                                   int exit_code)
+{
+    fake_group *newest = NULL;
+    pthread_mutex_lock(&fake->lock);
+    for (int i = 0; i < fake->group_count; i++)
+        if (strcmp(fake->groups[i].uid, uid) == 0)
+            newest = &fake->groups[i];
+    for (int i = 0; newest && i < newest->replicas; i++) {
+        newest->views[i].state = state;
+        newest->views[i].exit_code = exit_code;
+    }
+    pthread_mutex_unlock(&fake->lock);
+    fake_ring(fake);
+    return newest;
+}
+
+/* Nodes node-0 ... of so many slots each. */
+static inline fake_backend *fake_new(const char *dir, int nodes, int slots)
+{
+    static const char *const names[FAKE_NODES] = {"node-0", "node-1", "node-2", "node-3"};
+    fake_backend *fake = calloc(1, sizeof *fake);
+    pthread_mutex_init(&fake->lock, NULL);
+    fake->ops = (adli_backend_ops){fake_nodes,        fake_start,    fake_terminate, fake_observe,
+                                   fake_forget,       fake_remove,   fake_list,      fake_event_fd,
+                                   fake_drain_events, fake_job_path, fake_log_path,  NULL};
+    fake->backend = (adli_backend){&fake->ops, fake};
+    snprintf(fake->dir, sizeof fake->dir, "%s", dir);
+    fake->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    fake->node_count = nodes;
+    fake->auto_ready = fake->obedient = true;
+    for (int i = 0; i < nodes; i++)
+        fake->nodes[i] = (adli_backend_node){.name = names[i],
+                                             .device_type = "",
+                                             .address = "127.0.0.1",
+                                             .ready = true,
+                                             .resource_count = 1,
+                                             .resource_names = {"pods"},
+                                             .resource_amounts = {slots}};
+    return fake;
+}
+
+static inline void fake_free(fake_backend *fake)
+{
+    for (int i = 0; i < fake->group_count; i++) {
+        free(fake->groups[i].argv);
+        free(fake->groups[i].env);
+        free(fake->groups[i].workdir);
+    }
+    close(fake->fd);
+    pthread_mutex_destroy(&fake->lock);
+    free(fake);
+}
+
+#endif

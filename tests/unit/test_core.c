@@ -1,0 +1,795 @@
+/* The daemon's core with a backend that only pretends and a clock that the test moves: what callers see,
+ * what is written down, what is asked of the backend, and what happens when writing fails. */
+#include "harness.h"
+
+#include "base/json.h"
+#include "daemon/core_impl.h"
+#include "fake_backend.h"
+
+#include <ftw.h>
+
+typedef struct world {
+    char dir[64];
+    fake_backend *fake;
+    adli_config config;
+    adli_core *core;
+    double now_s;
+    adli_buf out;
+} world;
+
+static double test_clock(void *user)
+{
+    return ((world *)user)->now_s;
+}
+
+static void quiet(void *user, const char *line)
+{
+    if (getenv("ADLT_VERBOSE"))
+        printf("# %s\n", line);
+    (void)user;
+}
+
+static adl_status open_core(world *w)
+{
+    adli_core_options options = {.state_dir = w->dir,
+                                 .backend = &w->fake->backend,
+                                 .config = &w->config,
+                                 .supervisor_url = "http://127.0.0.1:1234",
+                                 .log = quiet};
+    adl_status status = adli_core_new(&options, &w->core);
+    if (status == ADL_OK)
+        adli_core_set_clock(w->core, test_clock, w);
+    return status;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+    (void)info, (void)kind, (void)where;
+    return remove(path);
+}
+
+static void close_world(world *w)
+{
+    adli_core_free(w->core);
+    if (w->fake)
+        fake_free(w->fake);
+    adli_config_fini(&w->config);
+    adli_buf_fini(&w->out);
+    if (!getenv("ADLT_KEEP")) nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static adl_status open_world(world *w, int nodes, int slots)
+{
+    *w = (world){.dir = "/tmp/adl-core-XXXXXX", .now_s = 4e9};
+    adli_buf_init(&w->out, 16 << 20);
+    if (!mkdtemp(w->dir))
+        return adli_fail(ADL_EIO, "mkdtemp");
+    w->fake = fake_new(w->dir, nodes, slots);
+    adl_status status = adli_config_defaults(&w->config);
+    w->config.event_delay_s = 0;
+    w->config.history_s = 5;
+    w->config.retry_pause_s = 10;
+    return status == ADL_OK ? open_core(w) : status;
+}
+
+/* Another daemon takes over. */
+static adl_status reopen(world *w)
+{
+    adli_core_free(w->core);
+    w->core = NULL;
+    return open_core(w);
+}
+
+static void step(world *w, double passed_s)
+{
+    w->now_s += passed_s;
+    adli_core_step(w->core);
+}
+
+static adl_status submit_text(world *w, const char *text)
+{
+    adli_buf_clear(&w->out);
+    return adli_core_submit(w->core, text, strlen(text), true, false, &w->out);
+}
+
+static adl_status submit(world *w, const char *name, const char *more)
+{
+    char text[2048];
+    snprintf(text, sizeof text,
+             "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: %s}\n"
+             "spec:\n%s  template: {spec: {containers: [{name: main, command: [sleep, '1']}]}}\n",
+             name, more);
+    return submit_text(w, text);
+}
+
+/* A member of the job as JSON says it; borrowed until the next call. */
+static const json_t *field(world *w, const char *name, const char *key)
+{
+    static json_t *root;
+    json_decref(root);
+    root = NULL;
+    adli_buf_clear(&w->out);
+    if (adli_core_job(w->core, "default", name, &w->out) != ADL_OK)
+        return NULL;
+    if (adli_json_parse(w->out.data, w->out.length, &root) != ADL_OK)
+        return NULL;
+    return json_object_get(root, key);
+}
+
+static const char *text_of(world *w, const char *name, const char *key)
+{
+    const char *text = json_string_value(field(w, name, key));
+    return text ? text : "(none)";
+}
+
+static int int_of(world *w, const char *name, const char *key)
+{
+    return (int)json_number_value(field(w, name, key));
+}
+
+static const char *uid_of(world *w, const char *name)
+{
+    static char uid[64];
+    snprintf(uid, sizeof uid, "%s", text_of(w, name, "uid"));
+    return uid;
+}
+
+/* How often the text is in the events. */
+static int events_with(world *w, const char *text)
+{
+    adli_buf events;
+    adli_buf_init(&events, 16 << 20);
+    int64_t seq = 0;
+    int count = 0;
+    for (int64_t before = -1; seq != before;) {
+        before = seq;
+        CHECK_OK(adli_core_events(w->core, NULL, NULL, 1000, &seq, &events));
+    }
+    for (const char *at = events.data; at && (at = strstr(at, text)); at++)
+        count++;
+    adli_buf_fini(&events);
+    return count;
+}
+
+TEST(a_job_starts_at_once_runs_and_succeeds)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 2));
+    w.fake->auto_ready = false;
+    REQUIRE_OK(submit(&w, "first", ""));
+    CHECK(strstr(w.out.data, "\"phase\":\"Pending\""));
+    CHECK(strstr(w.out.data, "\"spec\":{"));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "first", "phase"), "Starting");
+    CHECK_INT(int_of(&w, "first", "replicas"), 1);
+    CHECK_INT(int_of(&w, "first", "group"), 1);
+    CHECK_INT(w.fake->starts, 1);
+    fake_set(w.fake, uid_of(&w, "first"), ADLI_REPLICA_READY, -1);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "first", "phase"), "Running");
+    CHECK_INT(int_of(&w, "first", "readyReplicas"), 1);
+    fake_set(w.fake, uid_of(&w, "first"), ADLI_REPLICA_SUCCEEDED, 0);
+    step(&w, 9);
+    CHECK_STR(text_of(&w, "first", "phase"), "Succeeded");
+    CHECK_INT(int_of(&w, "first", "replicas"), 0);
+    CHECK_NEAR(json_number_value(field(&w, "first", "completed")), w.now_s, 1e-12);
+    CHECK_NEAR(json_number_value(field(&w, "first", "deviceSeconds")), 10, 1e-6);
+    CHECK_INT(w.fake->forgets, 1);
+    CHECK_INT(events_with(&w, "Starting -> Running"), 1);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+TEST(names_are_unique_and_generated)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit(&w, "twice", ""));
+    CHECK_FAILS(submit(&w, "twice", ""), ADL_ESTATE, "default/twice exists already");
+    const char *generated = "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\n"
+                            "metadata: {generateName: gen-}\nspec: {template: {spec: {containers: "
+                            "[{name: main, command: [sleep, '1']}]}}}\n";
+    REQUIRE_OK(submit_text(&w, generated));
+    CHECK(strstr(w.out.data, "\"name\":\"gen-"));
+    REQUIRE_OK(submit_text(&w, generated));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(
+        adli_core_submit(w.core, generated, strlen(generated), true, true, &w.out)); /* dry */
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_jobs(w.core, "default", "Pending", &w.out));
+    int names = 0;
+    for (const char *at = w.out.data; (at = strstr(at, "\"uid\":")); at++)
+        names++;
+    CHECK_INT(names, 3);
+    CHECK_FAILS(submit_text(&w, "kind: AdaptDLJob\n"), ADL_EINVAL, "job file");
+    close_world(&w);
+}
+
+TEST(tokens_belong_to_one_job)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 2));
+    REQUIRE_OK(submit(&w, "mine", ""));
+    REQUIRE_OK(submit(&w, "other", ""));
+    step(&w, 0);
+    const char *url = strstr(w.fake->groups[0].env, "ADAPTDL_SUPERVISOR_URL=http://job:");
+    REQUIRE(url);
+    char token[64];
+    REQUIRE(sscanf(url, "ADAPTDL_SUPERVISOR_URL=http://job:%63[0-9a-f]@127.0.0.1:1234", token) ==
+            1);
+    CHECK_INT(strlen(token), 32);
+    CHECK(adli_core_token_valid(w.core, "default", "mine", token));
+    CHECK(!adli_core_token_valid(w.core, "default", "other", token));
+    CHECK(!adli_core_token_valid(w.core, "default", "none", token));
+    CHECK(!adli_core_token_valid(w.core, "default", "mine", ""));
+    CHECK(!adli_core_token_valid(w.core, "default", "mine", NULL));
+    close_world(&w);
+}
+
+TEST(commands_and_variables_are_mapped)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit_text(
+        &w, "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: paths}\n"
+            "spec: {template: {spec: {containers: [{name: main,\n"
+            " command: [python3, /root/x.py, --out=/adaptdl/share/a.txt, /etc/hosts, "
+            "'http://h/root/x.py', /adaptdl/sharex],\n"
+            " env: [{name: DIR, value: '/adaptdl/checkpoint:/root'}],\n"
+            " resources: {requests: {cpu: 1500m}}}]}}}\n"));
+    char source[512], path[600];
+    const char *uid = uid_of(&w, "paths");
+    REQUIRE_OK(fake_job_path(w.fake, uid, "source", source, sizeof source));
+    snprintf(path, sizeof path, "%s/root", source);
+    mkdir(path, 0755);
+    snprintf(path, sizeof path, "%s/root/x.py", source);
+    fclose(fopen(path, "w"));
+    step(&w, 0);
+    REQUIRE(w.fake->group_count == 1);
+    char wanted[4096];
+    snprintf(wanted, sizeof wanted,
+             "python3\n%s/root/x.py\n--out=%s/jobs/%s/share/a.txt\n/etc/hosts\nhttp://h/root/x.py\n"
+             "/adaptdl/sharex\n",
+             source, w.dir, uid);
+    CHECK_STR(w.fake->groups[0].argv, wanted);
+    CHECK_STR(w.fake->groups[0].workdir, source);
+    snprintf(wanted, sizeof wanted, "DIR=%s/jobs/%s/checkpoint:%s/root\n", w.dir, uid, source);
+    CHECK(strstr(w.fake->groups[0].env, wanted));
+    CHECK(strstr(w.fake->groups[0].env, "OMP_NUM_THREADS=2\n"));
+    CHECK(strstr(w.fake->groups[0].env, "ADAPTDL_JOB_ID=default/paths\n"));
+    CHECK(strstr(w.fake->groups[0].env, "ADAPTDL_NUM_RESTARTS=0\n"));
+    snprintf(wanted, sizeof wanted, "ADAPTDL_SHARE_PATH=%s/jobs/%s/share\n", w.dir, uid);
+    CHECK(strstr(w.fake->groups[0].env, wanted));
+    close_world(&w);
+}
+
+static const char good_hints[] =
+    "{\"initBatchSize\":64,\"localBszBounds\":[16,64],\"globalBatchSize\":128,"
+    "\"maxBatchSize\":1024,\"maxProfiledReplicas\":1,\"gradientAccumulation\":true,"
+    "\"gradParams\":{\"norm\":1.0,\"var\":100.0},\"perfParams\":{\"alpha_c\":0.1,"
+    "\"beta_c\":0.01,\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,\"beta_r\":0.001,"
+    "\"gamma\":1.5},\"progress\":100,\"epoch\":1,\"targetEpochs\":10,"
+    "\"iterationsPerEpoch\":100,\"elapsed\":60,\"surprise\":{\"x\":1}}";
+
+TEST(hints_are_checked_kept_and_used)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 4));
+    REQUIRE_OK(submit(&w, "train", ""));
+    step(&w, 0);
+    CHECK(json_is_null(field(&w, "train", "train")));
+    static const char *const bad[][2] = {
+        {"[1]", "object"},
+        {"{", "not JSON"},
+        {"{\"initBatchSize\":\"64\"}", "initBatchSize"},
+        {"{\"initBatchSize\":0}", "initBatchSize"},
+        {"{\"localBszBounds\":[64]}", "localBszBounds"},
+        {"{\"localBszBounds\":[64,16]}", "localBszBounds"},
+        {"{\"maxProfiledReplicas\":1.5}", "maxProfiledReplicas"},
+        {"{\"gradientAccumulation\":1}", "gradientAccumulation"},
+        {"{\"perfParams\":{\"alpha_c\":1}}", "perfParams"},
+        {"{\"gradParams\":[1,2]}", "gradParams"},
+        {"{\"profile\":[{\"nodes\":1}]}", "profile[0]"},
+        {"{\"progress\":-1}", "progress"},
+        {"{\"epoch\":true}", "epoch"},
+    };
+    for (size_t i = 0; i < ADLI_COUNT(bad); i++)
+        CHECK_FAILS(adli_core_hints(w.core, "default", "train", bad[i][0], strlen(bad[i][0])),
+                    ADL_EINVAL, bad[i][1]);
+    CHECK(json_is_null(field(&w, "train", "train")));
+    CHECK_FAILS(adli_core_hints(w.core, "default", "none", "{}", 2), ADL_ENOENT, "default/none");
+    REQUIRE_OK(adli_core_hints(w.core, "default", "train", good_hints, strlen(good_hints)));
+    const json_t *train = field(&w, "train", "train");
+    CHECK_NEAR(json_number_value(json_object_get(train, "batchSize")), 128, 0);
+    double throughput = json_number_value(json_object_get(train, "throughput"));
+    double efficiency = json_number_value(json_object_get(train, "efficiency"));
+    CHECK(throughput > 0 && efficiency > 0.5 && efficiency < 1);
+    CHECK_NEAR(json_number_value(json_object_get(train, "goodput")), throughput * efficiency,
+               1e-12);
+    CHECK_NEAR(json_number_value(json_object_get(train, "fractionDone")), 0.1, 1e-12);
+    CHECK(strstr(w.out.data, "surprise") == NULL);
+    step(&w, 60); /* a round: one measured replica allows two */
+    step(&w, 1);
+    CHECK_INT(int_of(&w, "train", "replicas"), 2);
+    CHECK_INT(int_of(&w, "train", "restarts"), 1);
+    CHECK_INT(events_with(&w, "1 -> 2 replicas"), 1);
+    /* kept over a restart of the daemon */
+    REQUIRE_OK(reopen(&w));
+    CHECK_NEAR(json_number_value(json_object_get(field(&w, "train", "train"), "batchSize")), 128,
+               0);
+    close_world(&w);
+}
+
+/* The time between two reports that was not trained is what the restart cost. */
+TEST(restart_costs_are_measured)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 4));
+    REQUIRE_OK(submit(&w, "train", ""));
+    step(&w, 0);
+    REQUIRE_OK(adli_core_hints(w.core, "default", "train", good_hints, strlen(good_hints)));
+    step(&w, 60);
+    REQUIRE(int_of(&w, "train", "group") == 2);
+    w.now_s += 40;
+    char later[1024];
+    snprintf(later, sizeof later, "%s", good_hints);
+    memcpy(strstr(later, "\"elapsed\":60"), "\"elapsed\":85", 12);
+    REQUIRE_OK(adli_core_hints(w.core, "default", "train", later, strlen(later)));
+    CHECK_NEAR(w.core->jobs[0]->restart_cost_s, 100 - 25, 1e-6);
+    close_world(&w);
+}
+
+TEST(discovery_waits_for_all_replicas_of_the_group)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 2));
+    w.fake->auto_ready = false;
+    REQUIRE_OK(submit(&w, "pair", "  minReplicas: 2\n"));
+    step(&w, 0);
+    adli_buf_clear(&w.out);
+    CHECK_FAILS(adli_core_discover(w.core, "default", "pair", 0, &w.out), ADL_ETIMEOUT,
+                "not ready");
+    fake_set(w.fake, uid_of(&w, "pair"), ADLI_REPLICA_READY, -1)->views[1].state =
+        ADLI_REPLICA_WAITING;
+    step(&w, 1);
+    adli_buf_clear(&w.out);
+    CHECK_FAILS(adli_core_discover(w.core, "default", "pair", 0, &w.out), ADL_ETIMEOUT,
+                "not ready");
+    fake_set(w.fake, uid_of(&w, "pair"), ADLI_REPLICA_READY, -1);
+    step(&w, 1);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_discover(w.core, "default", "pair", 0, &w.out));
+    CHECK_STR(w.out.data, "[\"10.0.0.1\",\"10.0.0.2\"]");
+    CHECK_FAILS(adli_core_discover(w.core, "default", "pair", 1, &w.out), ADL_ETIMEOUT,
+                "not ready");
+    CHECK_FAILS(adli_core_discover(w.core, "default", "none", 0, &w.out), ADL_ENOENT, "none");
+    close_world(&w);
+}
+
+static void write_log(world *w, const char *uid, int group, const char *text, size_t length)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/jobs/%s/%d.0.log", w->dir, uid, group);
+    FILE *file = fopen(path, "w");
+    fwrite(text, 1, length, file);
+    fclose(file);
+}
+
+TEST(failures_are_retried_with_pauses_then_final_with_the_log)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit(&w, "bad", "  maxRetries: 2\n"));
+    char uid[64];
+    snprintf(uid, sizeof uid, "%s", uid_of(&w, "bad"));
+    double pause_s = 10;
+    for (int failure = 1; failure <= 3; failure++) {
+        step(&w, 0);
+        CHECK_INT(int_of(&w, "bad", "group"), failure);
+        static const char log[] = "starting\r\n\x1b[31mTraceback\x1b[0m \xff\xc3\xa9\nlast line\n";
+        write_log(&w, uid, failure, log, sizeof log - 1);
+        fake_group *group = fake_set(w.fake, uid, ADLI_REPLICA_FAILED, 137);
+        REQUIRE(group);
+        strcpy(group->views[0].reason, "OOMKilled");
+        step(&w, 1);
+        CHECK_INT(int_of(&w, "bad", "failures"), failure);
+        CHECK_INT(events_with(&w, "ReplicaFailed"), failure);
+        if (failure == 3)
+            break;
+        CHECK_STR(text_of(&w, "bad", "phase"), "Pending");
+        CHECK_STR(text_of(&w, "bad", "reason"), "Retrying");
+        step(&w, pause_s - 1);
+        CHECK_STR(text_of(&w, "bad", "phase"), "Pending");
+        w.now_s += 1;
+        pause_s *= 2;
+    }
+    CHECK_STR(text_of(&w, "bad", "phase"), "Failed");
+    CHECK_STR(text_of(&w, "bad", "reason"), "OOMKilled");
+    CHECK_STR(text_of(&w, "bad", "message"),
+              "replica 0 of 1 (group 3) ended by signal 9, OOMKilled\n"
+              "starting\n?[31mTraceback?[0m ?\xc3\xa9\nlast line");
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+TEST(a_start_that_fails_is_a_failure_of_the_job)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    w.fake->start_fails = ADL_EINVAL;
+    REQUIRE_OK(submit(&w, "bad", "  maxRetries: 0\n"));
+    step(&w, 0);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "bad", "phase"), "Failed");
+    CHECK_STR(text_of(&w, "bad", "reason"), "CannotStart");
+    CHECK(strstr(text_of(&w, "bad", "message"), "made to fail"));
+    close_world(&w);
+}
+
+TEST(what_fits_nowhere_is_said)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 2));
+    REQUIRE_OK(submit(&w, "many", "  minReplicas: 5\n"));
+    REQUIRE_OK(submit_text(
+        &w, "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: gpu}\n"
+            "spec: {template: {spec: {containers: [{name: main, command: [a],\n"
+            " resources: {limits: {nvidia.com/gpu: 1}}}]}}}\n"));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "many", "phase"), "Pending");
+    CHECK_STR(text_of(&w, "many", "reason"), "Unschedulable");
+    CHECK_STR(text_of(&w, "many", "message"),
+              "needs 5 replicas at once; the whole cluster holds 4");
+    CHECK_STR(text_of(&w, "gpu", "reason"), "Unschedulable");
+    CHECK_STR(text_of(&w, "gpu", "message"),
+              "a replica asks for nvidia.com/gpu 1; no node has any");
+    /* a node that has one comes */
+    w.fake->nodes[2] = (adli_backend_node){.name = "gpu-0",
+                                           .device_type = "a100",
+                                           .address = "",
+                                           .ready = true,
+                                           .resource_count = 2,
+                                           .resource_names = {"pods", "nvidia.com/gpu"},
+                                           .resource_amounts = {4, 1}};
+    w.fake->node_count = 3;
+    step(&w, 1);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "gpu", "phase"), "Running");
+    CHECK_STR(json_string_value(json_array_get(field(&w, "gpu", "allocation"), 0)), "gpu-0");
+    CHECK(json_is_null(field(&w, "many", "reason")));
+    close_world(&w);
+}
+
+TEST(draining_moves_replicas_and_is_remembered)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    REQUIRE_OK(submit(&w, "moves", ""));
+    step(&w, 0);
+    CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-0");
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", true, &w.out));
+    CHECK(strstr(w.out.data, "\"draining\":true"));
+    CHECK_FAILS(adli_core_drain(w.core, "node-9", true, &w.out), ADL_ENOENT, "node-9");
+    step(&w, 1);
+    step(&w, 1);
+    CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-1");
+    CHECK_INT(w.fake->groups[0].terms, 1);
+    CHECK_INT(int_of(&w, "moves", "failures"), 0);
+    REQUIRE_OK(reopen(&w));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_nodes(w.core, &w.out));
+    CHECK(strstr(w.out.data, "\"name\":\"node-0\",\"ready\":true,\"draining\":true"));
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", false, &w.out));
+    CHECK_INT(events_with(&w, "NodeDrained"), 1);
+    CHECK_INT(events_with(&w, "NodeUndrained"), 1);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+TEST(a_lost_node_is_not_the_jobs_fault)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    REQUIRE_OK(submit(&w, "moves", ""));
+    step(&w, 0);
+    w.fake->nodes[0].ready = false;
+    fake_group *group = fake_set(w.fake, uid_of(&w, "moves"), ADLI_REPLICA_INTERRUPTED, -1);
+    strcpy(group->views[0].reason, "NodeLost");
+    step(&w, 1);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "moves", "phase"), "Running");
+    CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-1");
+    CHECK_INT(int_of(&w, "moves", "failures"), 0);
+    CHECK_INT(events_with(&w, "NodeLost"), 1);
+    close_world(&w);
+}
+
+TEST(deletion_stops_removes_and_frees_the_name)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    w.fake->obedient = false;
+    REQUIRE_OK(submit(&w, "gone", ""));
+    step(&w, 0);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_delete(w.core, "default", "gone", &w.out));
+    CHECK(strstr(w.out.data, "\"deleted\":true"));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "gone", "phase"), "Stopping");
+    CHECK_FAILS(submit(&w, "gone", ""), ADL_ESTATE, "being deleted");
+    step(&w, 31); /* the grace period is over: killed */
+    CHECK_INT(w.fake->groups[0].kills, 1);
+    step(&w, 1);
+    CHECK(field(&w, "gone", "phase") == NULL);
+    CHECK_INT(w.fake->removes, 1);
+    CHECK_FAILS(adli_core_delete(w.core, "default", "gone", &w.out), ADL_ENOENT, "default/gone");
+    CHECK_OK(submit(&w, "gone", ""));
+    close_world(&w);
+}
+
+TEST(finished_jobs_are_pruned)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    w.core->config.store.finished_jobs = 2;
+    for (int i = 0; i < 4; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "job-%d", i);
+        REQUIRE_OK(submit(&w, name, ""));
+        step(&w, 1);
+        fake_set(w.fake, uid_of(&w, name), ADLI_REPLICA_SUCCEEDED, 0);
+        step(&w, 1);
+    }
+    CHECK(field(&w, "job-0", "phase") == NULL);
+    CHECK(field(&w, "job-1", "phase") == NULL);
+    CHECK_STR(text_of(&w, "job-2", "phase"), "Succeeded");
+    CHECK_STR(text_of(&w, "job-3", "phase"), "Succeeded");
+    CHECK_INT(w.fake->removes, 2);
+    close_world(&w);
+}
+
+TEST(decisions_and_history_are_kept)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 2));
+    REQUIRE_OK(submit(&w, "a", ""));
+    REQUIRE_OK(submit(&w, "b", ""));
+    REQUIRE_OK(submit(&w, "c", ""));
+    step(&w, 0);
+    for (int i = 0; i < 10; i++)
+        step(&w, 6.5);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_decisions(w.core, "default", "a", 10, &w.out));
+    json_t *root;
+    REQUIRE_OK(adli_json_parse(w.out.data, w.out.length, &root));
+    const json_t *items = json_object_get(root, "items"), *newest = json_array_get(items, 0);
+    CHECK(json_array_size(items) >= 1);
+    CHECK_STR(json_string_value(json_object_get(newest, "job")), "default/a");
+    CHECK(json_number_value(json_object_get(newest, "round")) >= 1);
+    CHECK(*json_string_value(json_object_get(newest, "text")) != 0);
+    json_decref(root);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_decisions(w.core, NULL, NULL, 1000, &w.out));
+    CHECK(strstr(w.out.data, "\"job\":\"default/c\""));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_history(w.core, "default", "a", &w.out));
+    REQUIRE_OK(adli_json_parse(w.out.data, w.out.length, &root));
+    size_t samples = json_array_size(json_object_get(root, "samples"));
+    CHECK(samples >= 10 && samples <= 14);
+    json_decref(root);
+    CHECK_FAILS(adli_core_history(w.core, "default", "zzz", &w.out), ADL_ENOENT, "default/zzz");
+    close_world(&w);
+}
+
+/* Groups that run are taken over, not started again; those that ended meanwhile are seen. */
+TEST(a_new_daemon_takes_over)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 3));
+    REQUIRE_OK(submit(&w, "runs", ""));
+    REQUIRE_OK(submit(&w, "ends", ""));
+    REQUIRE_OK(submit(&w, "dies", ""));
+    step(&w, 0);
+    step(&w, 1);
+    CHECK_INT(w.fake->starts, 3);
+    char ends[64];
+    snprintf(ends, sizeof ends, "%s", uid_of(&w, "ends"));
+    adli_core_free(w.core);
+    w.core = NULL;
+    fake_set(w.fake, ends, ADLI_REPLICA_SUCCEEDED, 0);
+    REQUIRE_OK(open_core(&w));
+    CHECK_STR(text_of(&w, "runs", "phase"), "Running");
+    fake_set(w.fake, uid_of(&w, "dies"), ADLI_REPLICA_INTERRUPTED, 143);
+    step(&w, 1);
+    step(&w, 2);
+    CHECK_STR(text_of(&w, "ends", "phase"), "Succeeded");
+    CHECK_STR(text_of(&w, "runs", "phase"), "Running");
+    CHECK_INT(int_of(&w, "runs", "group"), 1);
+    CHECK_INT(int_of(&w, "dies", "group"), 2);
+    CHECK_INT(int_of(&w, "dies", "failures"), 0);
+    CHECK_INT(w.fake->starts, 4);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+/* A commit that fails changes nothing: not what callers see, not what runs. */
+TEST(a_store_that_cannot_be_written)
+{
+    world w;
+    adli_store_fault(ADLI_FAULT_NONE, 0, 0);
+    REQUIRE_OK(open_world(&w, 1, 2));
+    REQUIRE_OK(submit(&w, "before", ""));
+    adli_store_fault(ADLI_FAULT_FULL, 1, INT64_MAX);
+    CHECK_FAILS(submit(&w, "after", ""), ADL_EIO, "jobs.sqlite");
+    CHECK(field(&w, "after", "phase") == NULL);
+    CHECK_FAILS(adli_core_delete(w.core, "default", "before", &w.out), ADL_EIO, "jobs.sqlite");
+    CHECK(json_is_false(field(&w, "before", "deleted")));
+    CHECK_FAILS(adli_core_drain(w.core, "node-0", true, &w.out), ADL_EIO, "jobs.sqlite");
+    CHECK_FAILS(adli_core_hints(w.core, "default", "before", good_hints, strlen(good_hints)),
+                ADL_EIO, "jobs.sqlite");
+    CHECK(json_is_null(field(&w, "before", "train")));
+    step(&w, 0);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "before", "phase"), "Pending");
+    CHECK_INT(w.fake->starts, 0);
+    adli_store_fault(ADLI_FAULT_NONE, 0, 0);
+    step(&w, 1);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "before", "phase"), "Running");
+    CHECK_INT(w.fake->starts, 1);
+    CHECK_OK(submit(&w, "after", ""));
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+/* One operation after the other fails, once each: the job goes its way all the same. */
+TEST(every_write_may_fail_once)
+{
+    int failures = 0;
+    adli_store_fault(ADLI_FAULT_NONE, 0, 0);
+    for (int64_t nth = 1;; nth++) {
+        world w;
+        REQUIRE_OK(open_world(&w, 1, 1));
+        int64_t before = adli_store_operations();
+        adli_store_fault(nth % 2 ? ADLI_FAULT_EIO : ADLI_FAULT_FULL, nth, 1);
+        for (int i = 0; i < 3 && submit(&w, "job", "") == ADL_EIO; i++)
+            failures++;
+        for (int i = 0; i < 6; i++)
+            step(&w, 1);
+        fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+        for (int i = 0; i < 4; i++)
+            step(&w, 1);
+        CHECK_STR(text_of(&w, "job", "phase"), "Succeeded");
+        CHECK_INT(w.fake->starts, 1);
+        CHECK_INT(w.fake->broken, 0);
+        int64_t used = adli_store_operations() - before;
+        adli_store_fault(ADLI_FAULT_NONE, 0, 0);
+        close_world(&w);
+        if (adlt_failed || nth > used)
+            break;
+    }
+    printf("info - every write of a job's life failed once, %d submissions were refused\n",
+           failures);
+}
+
+TEST(metrics_are_there)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit(&w, "job", ""));
+    step(&w, 0);
+    fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+    step(&w, 20);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_metrics(w.core, &w.out));
+    CHECK(strstr(w.out.data, "\njob_submission_count 1\n"));
+    CHECK(strstr(w.out.data, "\njob_completion_time_bucket{status=\"Succeeded\",le=\"10\"} 0\n"));
+    CHECK(strstr(w.out.data, "\njob_completion_time_bucket{status=\"Succeeded\",le=\"60\"} 1\n"));
+    CHECK(strstr(w.out.data, "\njob_completion_time_sum{status=\"Succeeded\"} 20\n"));
+    CHECK(strstr(w.out.data, "\nadaptdl_jobs{phase=\"Succeeded\"} 1\n"));
+    CHECK(strstr(w.out.data, "\nadaptdl_resource_total{resource=\"pods\"} 1\n"));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_cluster(w.core, &w.out));
+    json_t *root;
+    REQUIRE_OK(adli_json_parse(w.out.data, w.out.length, &root));
+    CHECK_INT(json_integer_value(json_object_get(json_object_get(root, "jobs"), "Succeeded")), 1);
+    json_decref(root);
+    close_world(&w);
+}
+
+/* A clock that is set back must not confuse the order of submission. */
+TEST(a_clock_that_goes_back)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 4));
+    REQUIRE_OK(submit(&w, "first", ""));
+    w.now_s -= 3600;
+    REQUIRE_OK(submit(&w, "second", ""));
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "second", "phase"), "Running");
+    REQUIRE_OK(reopen(&w));
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "first", "phase"), "Running");
+    CHECK_INT(w.fake->starts, 2);
+    close_world(&w);
+}
+
+/* Many callers while the controller runs: for ThreadSanitizer, and nothing may get lost. */
+typedef struct caller {
+    world *w;
+    int number;
+    pthread_t thread;
+} caller;
+
+static void *call(void *user)
+{
+    caller *c = user;
+    world *w = c->w;
+    adli_buf out;
+    adli_buf_init(&out, 16 << 20);
+    for (int i = 0; i < 10; i++) {
+        char name[32], text[512];
+        snprintf(name, sizeof name, "t%d-%d", c->number, i);
+        snprintf(text, sizeof text,
+                 "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: %s}\n"
+                 "spec: {template: {spec: {containers: [{name: m, command: [a]}]}}}\n",
+                 name);
+        CHECK_OK(adli_core_submit(w->core, text, strlen(text), true, false, &out));
+        CHECK_OK(adli_core_hints(w->core, "default", name, good_hints, strlen(good_hints)));
+        adli_buf_clear(&out);
+        int64_t seq = 0;
+        CHECK_OK(adli_core_jobs(w->core, NULL, NULL, &out));
+        CHECK_OK(adli_core_cluster(w->core, &out));
+        CHECK_OK(adli_core_metrics(w->core, &out));
+        CHECK_OK(adli_core_events(w->core, NULL, NULL, 10, &seq, &out));
+        CHECK_OK(adli_core_drain(w->core, "node-1", i % 2, &out));
+        CHECK_OK(adli_core_history(w->core, "default", name, &out));
+        CHECK_OK(adli_core_decisions(w->core, "default", name, 5, &out));
+        adli_log_state state;
+        CHECK_OK(adli_core_log_state(w->core, "default", name, &state));
+        if (adli_core_discover(w->core, "default", name, 0, &out) == ADL_OK)
+            adli_buf_clear(&out);
+        if (i % 3 == 0)
+            CHECK_OK(adli_core_delete(w->core, "default", name, &out));
+        adli_buf_clear(&out);
+    }
+    adli_buf_fini(&out);
+    return NULL;
+}
+
+static _Atomic int woken;
+
+static void woke(void *user)
+{
+    (void)user;
+    woken++;
+}
+
+TEST(callers_from_many_threads)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 4));
+    w.core->clock = (double (*)(void *))test_clock;
+    adli_core_listen(w.core, woke, NULL);
+    REQUIRE_OK(adli_core_start(w.core));
+    caller callers[4];
+    for (int i = 0; i < 4; i++) {
+        callers[i] = (caller){.w = &w, .number = i};
+        pthread_create(&callers[i].thread, NULL, call, &callers[i]);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(callers[i].thread, NULL);
+    adli_core_stop(w.core);
+    for (int i = 0; i < 4; i++)
+        step(&w, 1);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_jobs(w.core, NULL, NULL, &w.out));
+    int count = 0;
+    for (const char *at = w.out.data; (at = strstr(at, "\"uid\":")); at++)
+        count++;
+    CHECK_INT(count, 4 * 6); /* four of ten were deleted */
+    CHECK(woken > 0);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
