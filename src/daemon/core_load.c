@@ -170,9 +170,6 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
     adl_status status = adli_cluster_restore(core->cluster, &spec, &saved, &job->number);
     if (status != ADL_OK)
         return status;
-    /* until the backend says otherwise: a group that was started is there */
-    adli_observed seen = {.started = row->placed_count, .alive = row->placed_count};
-    adli_cluster_observe(core->cluster, job->number, &seen, row->accounted_s);
     job->was_placed = row->life.group > 0;
     job->cleaned = job->forgotten = row->life.group - (row->placed_count > 0);
     job->do_start = row->life.phase == ADLI_STARTING;
