@@ -80,19 +80,6 @@ static int go_to_background(adli_flags *flags)
     return EXIT_INPUT;
 }
 
-static adl_status open_log(const char *path)
-{
-    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (log < 0 || null < 0 || dup2(log, 2) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0) {
-        dprintf(2, "%s: %s\n", path, strerror(errno));
-        return ADL_EIO;
-    }
-    close(log);
-    close(null);
-    return ADL_OK;
-}
-
 static adl_status read_nodes(void *user, adli_nodes *out)
 {
     return adli_flags_nodes(user, out);
@@ -105,12 +92,12 @@ static int serve(adli_flags *flags)
         int code = go_to_background(flags);
         if (code >= 0)
             return code;
-        if (open_log(flags->log_path) != ADL_OK)
-            return EXIT_INPUT;
     }
     adli_daemon_options options = {.state_dir = flags->state_dir,
                                    .socket = flags->socket,
                                    .config = &flags->config,
+                                   .background = background,
+                                   .log_path = flags->log_path,
                                    .read_nodes = read_nodes,
                                    .read_nodes_user = flags,
                                    .ready = ready,

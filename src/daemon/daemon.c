@@ -139,6 +139,23 @@ static adl_status lock_state(daemon_state *d)
     return ADL_OK;
 }
 
+static adl_status open_log(daemon_state *d)
+{
+    char own[PATH_SIZE + 16];
+    snprintf(own, sizeof own, "%s/daemon.log", d->state);
+    const char *path = d->options->log_path ? d->options->log_path : own;
+    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    adl_status status = ADL_OK;
+    if (log < 0 || null < 0 || dup2(log, 2) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
+        status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    if (log >= 0)
+        close(log);
+    if (null >= 0)
+        close(null);
+    return status;
+}
+
 /* ---- the parts ---- */
 
 /* Borrows the texts of nodes. Freed by the caller. */
@@ -244,6 +261,7 @@ static adl_status open_api(daemon_state *d)
                                 .replica_port_any = true,
                                 .upload_dir = d->uploads,
                                 .limits = ADLI_HTTPD_LIMITS,
+                                .body_bytes_max = config->limits.max_body_bytes,
                                 .upload_bytes_max = config->limits.max_upload_bytes};
     options.limits.header_bytes = (int)config->limits.max_header_bytes;
     options.limits.connections = config->limits.max_connections;
@@ -309,6 +327,8 @@ static adl_status run(daemon_state *d, const sigset_t *signals)
     adl_status status = open_state(d);
     if (status == ADL_OK)
         status = lock_state(d);
+    if (status == ADL_OK && d->options->background)
+        status = open_log(d);
     if (status == ADL_OK)
         status = open_backend(d);
     if (status == ADL_OK)

@@ -9,6 +9,9 @@ typedef struct adli_daemon_options {
     const char *state_dir; /* NULL: adli_state_dir */
     const char *socket;    /* NULL: STATE/adaptdl.sock */
     const adli_config *config;
+    bool background; /* standard error goes to a log, the other two to nowhere, once the directory
+                             is ours */
+    const char *log_path; /* NULL: STATE/daemon.log */
     /* SIGHUP: declares the nodes anew; NULL: they stay as they are */
     adl_status (*read_nodes)(void *user, adli_nodes *out);
     void *read_nodes_user;

@@ -2,16 +2,12 @@
 
 #include "adli_version.h"
 #include "base/mem.h"
-#include "daemon/daemon.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum flag {
     FLAG_STATE = 256,
@@ -214,18 +210,7 @@ static adl_status settle(adli_flags *flags)
         adli_nodes_fini(&flags->config.nodes);
         flags->config.nodes = nodes;
     }
-    if (!flags->background || flags->log_path)
-        return ADL_OK;
-    char state[4096], *path = NULL;
-    adl_status status = ADL_OK;
-    if (flags->state_dir)
-        snprintf(state, sizeof state, "%s", flags->state_dir);
-    else
-        status = adli_state_dir(state, sizeof state);
-    if (status == ADL_OK && asprintf(&path, "%s/daemon.log", state) < 0)
-        return adli_fail_memory("option");
-    flags->log_path = path;
-    return status;
+    return ADL_OK;
 }
 
 static adl_status read_all(adli_flags *flags, int argc, char **argv)

@@ -134,5 +134,6 @@ export class Cluster {
 
 // Rounds every few seconds, so that tests see jobs grow.
 const CONFIG = `\
-interval: 5
+intervalSeconds: 5
+historySeconds: 1
 `;

@@ -1,0 +1,62 @@
+/* A short elastic training job for tests of the scheduler: helper_job LEDGER EPOCHS STEP_MS. Every replica
+ * appends "start JOB RESTARTS RANK" to the ledger when it starts, and rank 0 "done JOB RESTARTS" when the
+ * job is finished; appends of one line each do not mix. It trains nothing, but goes through loaders and
+ * checkpoints as training does, and reports to the scheduler. */
+#include "adaptdl/context.h"
+#include "adaptdl/epoch.h"
+#include "adaptdl/loader.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void note(const char *path, const char *line)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line))
+        abort();
+    close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4)
+        return 2;
+    adl_env env;
+    char line[256], done[256];
+    if (adl_env_read(&env) != ADL_OK)
+        return 3;
+    snprintf(line, sizeof line, "start %s %d %d\n", env.job_id, env.restarts, env.rank);
+    snprintf(done, sizeof done, "done %s %d\n", env.job_id, env.restarts);
+    bool first = env.rank == 0;
+    note(argv[1], line);
+
+    adl_context *ctx;
+    adl_options options = ADL_OPTIONS_INIT;
+    options.checkpoint_interval_s = 0.2;
+    options.hints_interval_s = 0.3;
+    adl_status status = adl_init(&options, &ctx);
+    if (status != ADL_OK) {
+        fprintf(stderr, "helper_job: %s\n", adl_error());
+        return adl_exit_code(status);
+    }
+    adl_loader *loader;
+    adl_loader_options load = ADL_LOADER_OPTIONS_INIT;
+    load.examples = 40;
+    load.batch_size = 4;
+    load.shuffle = true;
+    if (adl_loader_new(ctx, &load, &loader) != ADL_OK)
+        return 4;
+    useconds_t step_us = (useconds_t)(1000 * atoi(argv[3]));
+    ADL_EPOCHS (ctx, epoch, atoi(argv[2]))
+        ADL_BATCHES (loader, batch) {
+            (void)batch;
+            usleep(step_us);
+        }
+    int code = adl_finish(ctx);
+    if (code == 0 && first)
+        note(argv[1], done);
+    return code;
+}
