@@ -214,7 +214,7 @@ static void note_signal(int number)
 
 void catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = note_signal};
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART}; /* for stdio */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);

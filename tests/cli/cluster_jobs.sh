@@ -224,7 +224,7 @@ while time.time() < end:
         if not piece:
             break
         data += piece
-    if not typed and b"Goodput" in data:
+    if not typed and b"long" in data:
         os.write(fd, keys.encode())
         typed = True
 else:
