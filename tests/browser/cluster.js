@@ -170,10 +170,10 @@ async function screenshots(browser) {
         SLOW_MS,
     );
     for (const name of ['digits', 'digits-wide', 'digits-late']) {
-        await cluster.mnist(name);
-        await new Promise((resolve) => setTimeout(resolve, 15000));
+        await cluster.mnist(name, { epochs: 30 });
+        await new Promise((resolve) => setTimeout(resolve, 20000));
     }
-    await new Promise((resolve) => setTimeout(resolve, 30000));
+    await new Promise((resolve) => setTimeout(resolve, 40000));
     const shot = async (name, hash, colorScheme) => {
         const view = await browser.open(`${cluster.url}#token=${cluster.token}`, {
             colorScheme,
