@@ -1,7 +1,7 @@
 #include "cluster.h"
 
 #include "base/json.h"
-#include "base/yaml.h"
+#include "doc/yaml.h"
 #include "jobspec/jobspec.h"
 
 #include <math.h>

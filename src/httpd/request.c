@@ -79,6 +79,11 @@ bool adli_httpd_ending(const adli_httpd_request *request)
     return atomic_load(&request->conn->door->httpd->ending);
 }
 
+void adli_httpd_body_max(adli_httpd_request *request, int64_t max)
+{
+    request->body_max = max;
+}
+
 void adli_httpd_body_to_file(adli_httpd_request *request, const char *dir, int64_t max)
 {
     char path[4096];
