@@ -95,7 +95,10 @@ const tests = {
     },
 
     'a drained node is emptied': async () => {
-        const target = await until('a place', async () => (await cluster.job('digits')).allocation[0]);
+        const target = await until(
+            'a place',
+            async () => (await cluster.job('digits')).allocation[0],
+        );
         await page.getByRole('button', { name: `Drain ${target}`, exact: true }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
         await node(target).getByText('draining').waitFor();
