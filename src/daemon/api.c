@@ -155,6 +155,8 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
                                 "application/x-tar");
     else if (archive)
         adli_httpd_body_to_file(request, api->upload_dir, api->upload_bytes_max);
+    else
+        adli_httpd_body_max(request, api->body_bytes_max);
 }
 
 /* As many connections as descriptors allow: three doors, and the rest of the daemon. */
@@ -226,6 +228,7 @@ static adl_status prepare(adli_api *api, const adli_api_options *options)
         return adli_fail(ADL_EINVAL, "no directory for uploads");
     api->core = options->core;
     api->started_s = adli_monotonic_s();
+    api->body_bytes_max = options->body_bytes_max > 0 ? options->body_bytes_max : JOB_BODY_MAX;
     api->upload_bytes_max =
         options->upload_bytes_max > 0 ? options->upload_bytes_max : (int64_t)1 << 30;
     api->upload_dir = adli_strdup(options->upload_dir);

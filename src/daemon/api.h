@@ -24,6 +24,7 @@ typedef struct adli_api_options {
     bool replica_port_any;      /* when that port is taken, any other will do */
     const char *upload_dir;     /* for archives while they are received; needed */
     adli_httpd_limits limits;   /* of the doors for operators; ADLI_HTTPD_LIMITS */
+    int64_t body_bytes_max;     /* of a job file; 0: 1 MiB */
     int64_t upload_bytes_max;   /* of an archive; 0: 1 GiB */
 } adli_api_options;
 

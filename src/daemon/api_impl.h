@@ -20,7 +20,7 @@ struct adli_api {
     adli_httpd *httpd;
     char *token; /* NULL: no door needs it */
     char *upload_dir;
-    int64_t upload_bytes_max;
+    int64_t body_bytes_max, upload_bytes_max;
     int port, replica_port;
     double started_s;
     adli_limit *job_limit; /* requests of one job's replicas */

@@ -261,6 +261,7 @@ static adl_status open_api(daemon_state *d)
                                 .replica_port_any = true,
                                 .upload_dir = d->uploads,
                                 .limits = ADLI_HTTPD_LIMITS,
+                                .body_bytes_max = config->limits.max_body_bytes,
                                 .upload_bytes_max = config->limits.max_upload_bytes};
     options.limits.header_bytes = (int)config->limits.max_header_bytes;
     options.limits.connections = config->limits.max_connections;

@@ -121,6 +121,8 @@ typedef struct adli_httpd_route {
     adli_httpd_verdict (*handle)(void *user, adli_httpd_request *request);
 } adli_httpd_route;
 
+/* For the check: another limit than the route's. */
+void adli_httpd_body_max(adli_httpd_request *request, int64_t max);
 /* For the check: receive the body into a file without a name below dir, up to max bytes. */
 void adli_httpd_body_to_file(adli_httpd_request *request, const char *dir, int64_t max);
 

@@ -42,7 +42,7 @@ adl_status adli_httpd_new(const adli_httpd_options *options, adli_httpd **out)
     return status;
 }
 
-/* Paths are decoded by adli_url_parse, once. */
+/* Paths are decoded by adli_target_parse, once. */
 static size_t leave_escapes(void *user, struct MHD_Connection *mhd, char *text)
 {
     (void)user, (void)mhd;
@@ -106,7 +106,8 @@ static adl_status start_daemon(door *d, int fd, const adli_buf *cert, const adli
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, threads,
         /* Ours is the limit that counts: theirs makes new clients wait instead. */
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)(limits->connections + 128) * threads,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)limits->header_bytes,
+        /* What it reads into and writes from comes out of the same memory. */
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)limits->header_bytes + 8192,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(limits->idle_s + 1), MHD_OPTION_NOTIFY_CONNECTION,
         adli_on_connection, d, MHD_OPTION_NOTIFY_COMPLETED, adli_on_completed, d,
         MHD_OPTION_URI_LOG_CALLBACK, adli_on_uri, d, MHD_OPTION_UNESCAPE_CALLBACK, leave_escapes, d,

@@ -316,14 +316,15 @@ static adl_status set_up(sim *s)
     adl_status status = make_policy(s);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options cluster = {.resource_names = resources,
-                                    .resource_count = 1,
-                                    .nodes = s->nodes,
-                                    .node_count = s->options->nodes,
-                                    .policy = s->policy,
-                                    .seed = s->options->seed,
-                                    .rules = {.grace_s = 60, .max_retries = 3},
-                                    .executor = {s, start, terminate}};
+    adli_cluster_options cluster = {
+        .resource_names = resources,
+        .resource_count = 1,
+        .nodes = s->nodes,
+        .node_count = s->options->nodes,
+        .policy = s->policy,
+        .seed = s->options->seed,
+        .rules = {.grace_s = 60, .max_retries = 3},
+        .executor = {.self = s, .start = start, .terminate = terminate}};
     return adli_cluster_new(&cluster, &s->cluster);
 }
 

@@ -1,0 +1,663 @@
+/* The HTTP API over a core that is made up here: who may do what, how statuses become codes, logs that
+ * grow, files that try to lead elsewhere, streams and long polls. */
+#include "http_client.h"
+
+#include "base/file.h"
+#include "daemon/api.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+/* ---- the made-up core: jobs "default/a" (token "token-a") and "default/b" ---- */
+
+struct adli_core {
+    pthread_mutex_t lock;
+    char dir[64];
+    void (*wake)(void *user);
+    void *wake_user;
+    int events, group, replicas;
+    bool over, ready;
+    adl_status next; /* what the next call of submit or drain answers */
+    long long archive_bytes;
+    int hints;
+};
+
+static struct adli_core core;
+
+static void ring(void)
+{
+    pthread_mutex_lock(&core.lock);
+    if (core.wake)
+        core.wake(core.wake_user);
+    pthread_mutex_unlock(&core.lock);
+}
+
+static adl_status known(const char *ns, const char *name)
+{
+    if (strcmp(ns, "default") == 0 && (strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
+        return ADL_OK;
+    return adli_fail(ADL_ENOENT, "no job %s/%s", ns, name);
+}
+
+static adl_status answer(const char *text, adli_buf *out)
+{
+    adli_buf_puts(out, text);
+    return ADL_OK;
+}
+
+adl_status adli_core_submit(adli_core *c, const char *body, size_t length, bool yaml, bool dry_run,
+                            adli_buf *out)
+{
+    if (c->next != ADL_OK)
+        return adli_fail(c->next, "line 3: spec.template: \"wrong\"");
+    adli_buf_printf(out, "{\"length\":%zu,\"first\":\"%c\",\"yaml\":%d,\"dry\":%d}", length,
+                    body[0], yaml, dry_run);
+    return ADL_OK;
+}
+
+adl_status adli_core_submit_archive(adli_core *c, const char *tar_path, bool dry_run, adli_buf *out)
+{
+    struct stat info = {0};
+    if (stat(tar_path, &info) != 0)
+        return adli_fail(ADL_EIO, "no archive");
+    c->archive_bytes = info.st_size;
+    (void)dry_run;
+    return answer("{\"archive\":1}", out);
+}
+
+adl_status adli_core_jobs(adli_core *c, const char *ns, const char *phase, adli_buf *out)
+{
+    (void)c;
+    adli_buf_printf(out, "{\"items\":[],\"ns\":\"%s\",\"phase\":\"%s\"}", ns ? ns : "-",
+                    phase ? phase : "-");
+    return ADL_OK;
+}
+
+adl_status adli_core_job(adli_core *c, const char *ns, const char *name, adli_buf *out)
+{
+    (void)c;
+    adl_status status = known(ns, name);
+    return status == ADL_OK ? answer("{\"name\":\"a\"}", out) : status;
+}
+
+adl_status adli_core_delete(adli_core *c, const char *ns, const char *name, adli_buf *out)
+{
+    return adli_core_job(c, ns, name, out);
+}
+
+adl_status adli_core_history(adli_core *c, const char *ns, const char *name, adli_buf *out)
+{
+    return adli_core_job(c, ns, name, out);
+}
+
+adl_status adli_core_decisions(adli_core *c, const char *ns, const char *name, int limit,
+                               adli_buf *out)
+{
+    (void)c, (void)ns, (void)name;
+    adli_buf_printf(out, "{\"items\":[],\"limit\":%d}", limit);
+    return ADL_OK;
+}
+
+adl_status adli_core_job_path(adli_core *c, const char *ns, const char *name, const char *which,
+                              char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s", c->dir, which);
+    return known(ns, name);
+}
+
+adl_status adli_core_log_state(adli_core *c, const char *ns, const char *name, adli_log_state *out)
+{
+    pthread_mutex_lock(&c->lock);
+    *out = (adli_log_state){c->group, c->replicas, c->over};
+    pthread_mutex_unlock(&c->lock);
+    return known(ns, name);
+}
+
+adl_status adli_core_log_path(adli_core *c, const char *ns, const char *name, int group, int rank,
+                              char *out, size_t size)
+{
+    (void)ns, (void)name;
+    snprintf(out, size, "%s/log-%d-%d", c->dir, group, rank);
+    return access(out, F_OK) == 0 ? ADL_OK : adli_fail(ADL_ENOENT, "no log");
+}
+
+bool adli_core_token_valid(adli_core *c, const char *ns, const char *name, const char *token)
+{
+    char wanted[64];
+    (void)c;
+    snprintf(wanted, sizeof wanted, "token-%.20s", name);
+    return strcmp(ns, "default") == 0 && adli_httpd_secret_equal(token, wanted);
+}
+
+adl_status adli_core_hints(adli_core *c, const char *ns, const char *name, const char *body,
+                           size_t length)
+{
+    if (length == 0 || body[0] != '{')
+        return adli_fail(ADL_EINVAL, "hints: not an object");
+    pthread_mutex_lock(&c->lock);
+    c->hints++;
+    pthread_mutex_unlock(&c->lock);
+    return known(ns, name);
+}
+
+adl_status adli_core_discover(adli_core *c, const char *ns, const char *name, int restarts,
+                              adli_buf *out)
+{
+    adl_status status = known(ns, name);
+    if (status != ADL_OK)
+        return status;
+    pthread_mutex_lock(&c->lock);
+    bool ready = c->ready && restarts == 0;
+    pthread_mutex_unlock(&c->lock);
+    return ready ? answer("[\"10.0.0.1\",\"10.0.0.2\"]", out) : adli_fail(ADL_ETIMEOUT, "not yet");
+}
+
+adl_status adli_core_nodes(adli_core *c, adli_buf *out)
+{
+    (void)c;
+    return answer("{\"items\":[]}", out);
+}
+
+adl_status adli_core_drain(adli_core *c, const char *node, bool drain, adli_buf *out)
+{
+    if (c->next != ADL_OK)
+        return adli_fail(c->next, "store: disk full");
+    if (strcmp(node, "node 0") != 0)
+        return adli_fail(ADL_ENOENT, "no node %s", node);
+    return answer(drain ? "{\"draining\":true}" : "{\"draining\":false}", out);
+}
+
+adl_status adli_core_cluster(adli_core *c, adli_buf *out)
+{
+    (void)c;
+    return answer("{\"policy\":\"rank\"}", out);
+}
+
+adl_status adli_core_metrics(adli_core *c, adli_buf *out)
+{
+    (void)c;
+    return answer("job_submission_count 3\n", out);
+}
+
+adl_status adli_core_events(adli_core *c, const char *ns, const char *name, int limit, int64_t *seq,
+                            adli_buf *out)
+{
+    (void)ns;
+    pthread_mutex_lock(&c->lock);
+    for (; *seq < c->events && limit > 0; limit--) {
+        ++*seq;
+        if (!name || *seq % 2)
+            adli_buf_printf(out, "{\"seq\":%lld,\"type\":\"JobPhase\",\"job\":\"default/a\"}\n",
+                            (long long)*seq);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return ADL_OK;
+}
+
+void adli_core_listen(adli_core *c, void (*wake)(void *user), void *user)
+{
+    pthread_mutex_lock(&c->lock);
+    c->wake = wake;
+    c->wake_user = user;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- the tests' own ---- */
+
+static adli_api *api;
+static int port, replicas;
+static char sock[96];
+static const char OPERATOR[] = "Authorization: Bearer operator-token\r\n";
+
+static bool open_api(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    core = (struct adli_core){.lock = lock, .group = 1, .replicas = 2};
+    strcpy(core.dir, "/tmp/adl-api-XXXXXX");
+    if (!mkdtemp(core.dir))
+        return false;
+    snprintf(sock, sizeof sock, "%s/s", core.dir);
+    adli_api_options options = {.core = &core,
+                                .socket_path = sock,
+                                .listen = "127.0.0.1:0",
+                                .token = "operator-token",
+                                .replica_listen = "127.0.0.1:0",
+                                .upload_dir = core.dir,
+                                .limits = ADLI_HTTPD_LIMITS,
+                                .upload_bytes_max = 1 << 20};
+    adl_status status = adli_api_new(&options, &api);
+    if (status != ADL_OK) {
+        printf("# %s\n", adl_error());
+        return false;
+    }
+    port = adli_api_port(api);
+    replicas = adli_api_replica_port(api);
+    return true;
+}
+
+static void close_api(void)
+{
+    char command[128];
+    adli_api_free(api);
+    snprintf(command, sizeof command, "rm -rf %s", core.dir);
+    if (system(command) != 0)
+        printf("# %s failed\n", command);
+}
+
+static void put_file(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", core.dir, name);
+    if (adli_file_write(path, text, strlen(text)) != ADL_OK)
+        printf("# %s\n", adl_error());
+}
+
+static int get(const char *path, const char *text)
+{
+    return adlt_code(port, "GET", path, OPERATOR, NULL, text);
+}
+
+TEST(who_may_do_what)
+{
+    REQUIRE(open_api());
+    CHECK_INT(adlt_code(port, "GET", "/healthz", "", NULL, "\"status\":\"ok\""), 200);
+    CHECK_INT(adlt_code(port, "GET", "/api/v1/jobs", "", NULL, "WWW-Authenticate: Bearer"), 401);
+    CHECK_INT(adlt_code(port, "GET", "/metrics", "", NULL, NULL), 401);
+    CHECK_INT(
+        adlt_code(port, "GET", "/api/v1/jobs", "Authorization: Bearer token-a\r\n", NULL, NULL),
+        401);
+    CHECK_INT(adlt_code(port, "GET", "/api/v1/jobs", "Authorization: Bearer \r\n", NULL, NULL),
+              401);
+    CHECK_INT(get("/api/v1/jobs?namespace=x&phase=Running", "\"ns\":\"x\",\"phase\":\"Running\""),
+              200);
+    CHECK_INT(get("/metrics", "adaptdl_http_connections_accepted_total"), 200);
+    /* The replicas' door: three paths, the job's own token. */
+    const char *own = "Authorization: Basic am9iOnRva2VuLWE=\r\n"; /* job:token-a */
+    CHECK_INT(adlt_code(replicas, "GET", "/healthz", "", NULL, NULL), 200);
+    CHECK_INT(adlt_code(replicas, "GET", "/api/v1/jobs", OPERATOR, NULL, NULL), 404);
+    CHECK_INT(adlt_code(replicas, "GET", "/", "", NULL, NULL), 404);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", own, "{}", "\"status\":\"ok\""), 200);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/b", own, "{}", NULL), 403);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/none", own, "{}", NULL), 403);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", "", "{}", NULL), 401);
+    CHECK_INT(adlt_code(replicas, "GET", "/discover/default/b/0", own, NULL, NULL), 403);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", OPERATOR, "{}", NULL), 200);
+    CHECK_INT(adlt_code(port, "PUT", "/hints/default/a", own, "{}", NULL), 200);
+    CHECK_INT(core.hints, 3);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", own, "[1]", "not an object"), 400);
+    /* The socket needs no token. */
+    int fd = adlt_connect_unix(sock);
+    adlt_answer got = adlt_exchange(fd, "GET", "/api/v1/cluster", "", NULL, 0);
+    CHECK_INT(got.code, 200);
+    adlt_answer_free(&got);
+    got = adlt_exchange(fd, "PUT", "/hints/default/a", "", "{}", 2);
+    CHECK_INT(got.code, 200);
+    adlt_answer_free(&got);
+    close(fd);
+    close_api();
+}
+
+TEST(jobs_and_nodes)
+{
+    REQUIRE(open_api());
+    char headers[256];
+    snprintf(headers, sizeof headers, "%sContent-Type: application/json\r\n", OPERATOR);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{}", "\"yaml\":0,\"dry\":0"), 201);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs?dryRun=1", headers, "{}", "\"dry\":1"), 200);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs?dryRun=perhaps", headers, "{}", "dryRun"), 400);
+    core.next = ADL_EINVAL;
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{}", "line 3: spec.template"), 400);
+    core.next = ADL_ESTATE;
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{}", NULL), 409);
+    core.next = ADL_EIO;
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/nodes/node%200/drain", OPERATOR, NULL, "disk"), 500);
+    core.next = ADL_OK;
+    snprintf(headers, sizeof headers, "%sContent-Type: application/yaml; charset=utf-8\r\n",
+             OPERATOR);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "kind: x", "\"yaml\":1"), 201);
+    snprintf(headers, sizeof headers, "%sContent-Type: application/x-tar\r\n", OPERATOR);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "0123456789", "archive"), 201);
+    CHECK_INT(core.archive_bytes, 10);
+    snprintf(headers, sizeof headers, "%sContent-Type: text/plain\r\n", OPERATOR);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "x", "application/yaml"), 415);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", OPERATOR, "x", NULL), 415);
+    CHECK_INT(get("/api/v1/jobs/default/a", "\"name\":\"a\""), 200);
+    CHECK_INT(get("/api/v1/jobs/default/zz", "no job default/zz"), 404);
+    CHECK_INT(adlt_code(port, "DELETE", "/api/v1/jobs/default/a", OPERATOR, NULL, NULL), 202);
+    CHECK_INT(adlt_code(port, "PATCH", "/api/v1/jobs/default/a", OPERATOR, NULL,
+                        "Allow: GET, HEAD, DELETE"),
+              405);
+    CHECK_INT(get("/api/v1/jobs/default/a/history", NULL), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/decisions?limit=7", "\"limit\":7"), 200);
+    CHECK_INT(get("/api/v1/decisions", "\"limit\":100"), 200);
+    CHECK_INT(get("/api/v1/decisions?limit=-1", "limit=-1"), 400);
+    CHECK_INT(get("/api/v1/decisions?limit=9x", NULL), 400);
+    CHECK_INT(get("/api/v1/nodes", "items"), 200);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/nodes/node%200/drain", OPERATOR, NULL, "true"), 200);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/nodes/node%200/undrain", OPERATOR, NULL, "false"),
+              200);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/nodes/x/drain", OPERATOR, NULL, NULL), 404);
+    close_api();
+}
+
+TEST(logs)
+{
+    REQUIRE(open_api());
+    put_file("log-1-0", "one\ntwo\nthree\n");
+    put_file("log-1-1", "other\n");
+    CHECK_INT(get("/api/v1/jobs/default/a/logs", "\r\n\r\none\ntwo\nthree\n"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?tail=2", "\r\n\r\ntwo\nthree\n"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?tail=99", "\r\n\r\none\n"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?tail=0", "Content-Length: 0"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?rank=1&group=1", "\r\n\r\nother"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?rank=2", "no log of rank 2"), 404);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?group=2", "the newest is 1"), 404);
+    CHECK_INT(get("/api/v1/jobs/default/a/logs?group=0", NULL), 400);
+    CHECK_INT(get("/api/v1/jobs/default/zz/logs?follow=1", NULL), 404);
+    char *big = malloc(1000001);
+    memset(big, 'x', 1000000);
+    for (int i = 99; i < 1000000; i += 100)
+        big[i] = '\n';
+    big[1000000] = '\0';
+    put_file("log-1-1", big);
+    adlt_answer got =
+        adlt_once(port, "GET", "/api/v1/jobs/default/a/logs?rank=1&tail=5000", OPERATOR, NULL);
+    CHECK_INT(got.body_length, 500000);
+    adlt_answer_free(&got);
+    free(big);
+    close_api();
+}
+
+/* Followers see what is written later, the next group, and the end. */
+TEST(follow_logs)
+{
+    enum { FOLLOWERS = 20 };
+    int fds[FOLLOWERS];
+    REQUIRE(open_api());
+    put_file("log-1-0", "first group\n");
+    char request[512];
+    snprintf(request, sizeof request,
+             "GET /api/v1/jobs/default/a/logs?follow=1 HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
+             OPERATOR);
+    for (int i = 0; i < FOLLOWERS; i++) {
+        fds[i] = adlt_connect(port);
+        adlt_send(fds[i], request, strlen(request));
+    }
+    adlt_answer got = {0};
+    CHECK(adlt_read_until(fds[0], &got, "first group\n"));
+    put_file("log-1-0",
+             "first group\nand more\n"); /* replaced: a new file is not the one followed */
+    char path[256];
+    snprintf(path, sizeof path, "%s/log-2-0", core.dir);
+    int log = open(path, O_CREAT | O_WRONLY | O_APPEND, 0600);
+    pthread_mutex_lock(&core.lock);
+    core.group = 2;
+    pthread_mutex_unlock(&core.lock);
+    CHECK_INT(write(log, "second ", 7), 7);
+    ring();
+    CHECK(adlt_read_until(fds[0], &got, "second "));
+    CHECK_INT(write(log, "grows\n", 6), 6); /* found by looking */
+    CHECK(adlt_read_until(fds[0], &got, "grows\n"));
+    adlt_answer one = adlt_once(port, "GET", "/api/v1/jobs/default/a/logs?follow=1&group=1",
+                                OPERATOR, NULL); /* that group is over */
+    CHECK_STR(one.body, "first group\nand more\n");
+    adlt_answer_free(&one);
+    CHECK_INT(write(log, "last\n", 5), 5);
+    pthread_mutex_lock(&core.lock);
+    core.over = true;
+    pthread_mutex_unlock(&core.lock);
+    ring();
+    CHECK(adlt_read_until(fds[0], &got, "\r\n0\r\n\r\n"));
+    adlt_answer_free(&got);
+    for (int i = 1; i < FOLLOWERS; i++) {
+        got = adlt_read_answer(fds[i], false);
+        CHECK(got.code == 200 && strstr(got.body, "second grows\nlast\n"));
+        adlt_answer_free(&got);
+    }
+    for (int i = 0; i < FOLLOWERS; i++)
+        close(fds[i]);
+    close(log);
+    close_api();
+}
+
+static int get_file(const char *path, const char *text)
+{
+    char url[512];
+    snprintf(url, sizeof url, "/api/v1/jobs/default/a/files?path=%s", path);
+    return get(url, text);
+}
+
+TEST(files_stay_in_the_jobs_directory)
+{
+    char path[256], link[300];
+    REQUIRE(open_api());
+    snprintf(path, sizeof path, "%s/share", core.dir);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/share/sub", core.dir);
+    mkdir(path, 0700);
+    put_file("share/foo.txt", "foo");
+    put_file("share/sub/b\"ar", "bar!");
+    put_file("secret", "secret");
+    snprintf(path, sizeof path, "%s/share/up", core.dir);
+    CHECK_INT(symlink("../secret", path), 0);
+    snprintf(path, sizeof path, "%s/share/root", core.dir);
+    CHECK_INT(symlink("/", path), 0);
+    snprintf(path, sizeof path, "%s/share/self", core.dir);
+    CHECK_INT(symlink("self", path), 0);
+    snprintf(path, sizeof path, "%s/share/abs", core.dir);
+    snprintf(link, sizeof link, "%s/secret", core.dir);
+    CHECK_INT(symlink(link, path), 0);
+    snprintf(path, sizeof path, "%s/share/magic", core.dir);
+    CHECK_INT(symlink("/proc/self/environ", path), 0);
+    snprintf(path, sizeof path, "%s/share/pipe", core.dir);
+    CHECK_INT(mkfifo(path, 0600), 0);
+    CHECK_INT(get_file("/adaptdl/share/foo.txt", "\r\n\r\nfoo"), 200);
+    CHECK_INT(get_file("/adaptdl/share/sub/../foo.txt", "\r\n\r\nfoo"), 200);
+    CHECK_INT(
+        get_file("/adaptdl/share/sub", "[{\"name\":\"b\\\"ar\",\"size\":4,\"directory\":false}]"),
+        200);
+    CHECK_INT(get_file("/adaptdl/share", "X-Adaptdl-Directory: 1"), 200);
+    CHECK_INT(get_file("/adaptdl/share/", "{\"name\":\"sub\",\"size\":0,\"directory\":true}"), 200);
+    const char *out[] = {
+        "/adaptdl/share/../secret",       "/adaptdl/share/up",   "/adaptdl/share/abs",
+        "/adaptdl/share/root/etc/passwd", "/adaptdl/share/self", "/adaptdl/share/magic",
+        "/adaptdl/share/sub/../../secret"};
+    for (size_t i = 0; i < sizeof out / sizeof out[0]; i++)
+        CHECK_INT(get_file(out[i], "\"code\": 403"), 403);
+    CHECK_INT(get_file("/adaptdl/share/none", NULL), 404);
+    CHECK_INT(get_file("/adaptdl/share/foo.txt/x", NULL), 404);
+    CHECK_INT(get_file("/adaptdl/share/pipe", "neither"), 400);
+    CHECK_INT(get_file("/adaptdl/shared", NULL), 400);
+    CHECK_INT(get_file("/etc/passwd", "expected /adaptdl/share"), 400);
+    CHECK_INT(get_file("", NULL), 400);
+    CHECK_INT(get("/api/v1/jobs/default/zz/files?path=/adaptdl/share", NULL), 404);
+    snprintf(path, sizeof path, "%s/share/big", core.dir);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    CHECK_INT(ftruncate(fd, 20 << 20), 0);
+    close(fd);
+    adlt_answer got = adlt_once(port, "GET", "/api/v1/jobs/default/a/files?path=/adaptdl/share/big",
+                                OPERATOR, NULL);
+    CHECK_INT(got.body_length, 20 << 20);
+    adlt_answer_free(&got);
+    close_api();
+}
+
+TEST(events)
+{
+    char request[512];
+    adlt_answer got = {0};
+    REQUIRE(open_api());
+    core.events = 3;
+    CHECK_INT(get("/api/v1/events?since=1",
+                  "[{\"seq\":2,\"type\":\"JobPhase\",\"job\":\"default/a\"},{"
+                  "\"seq\":3"),
+              200);
+    CHECK_INT(get("/api/v1/events?since=3", "{\"items\":[],\"last\":3}"), 200);
+    CHECK_INT(get("/api/v1/events?limit=1", "\"last\":1}"), 200);
+    CHECK_INT(get("/api/v1/events?job=default", "NAMESPACE/NAME"), 400);
+    CHECK_INT(get("/api/v1/events?since=x", NULL), 400);
+    snprintf(
+        request, sizeof request,
+        "GET /api/v1/events?since=1 HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+        "Last-Event-ID: 2\r\n%s\r\n",
+        OPERATOR);
+    int fd = adlt_connect(port);
+    adlt_send(fd, request, strlen(request));
+    CHECK(adlt_read_until(fd, &got, "id: 3\nevent: JobPhase\ndata: {\"seq\":3,"));
+    CHECK(!strstr(got.text, "id: 2\n") && strstr(got.text, "text/event-stream"));
+    for (int i = 4; i < 40; i++) {
+        char wanted[32];
+        pthread_mutex_lock(&core.lock);
+        core.events = i;
+        pthread_mutex_unlock(&core.lock);
+        ring();
+        snprintf(wanted, sizeof wanted, "id: %d\n", i);
+        REQUIRE(adlt_read_until(fd, &got, wanted));
+    }
+    close_api();
+    CHECK(adlt_read_until(fd, &got, "\r\n0\r\n\r\n")); /* the server's end is a proper end */
+    adlt_answer_free(&got);
+    close(fd);
+}
+
+TEST(discovery)
+{
+    const char *own = "Authorization: Bearer token-a\r\n";
+    char request[256];
+    int fds[30];
+    REQUIRE(open_api());
+    CHECK_INT(adlt_code(replicas, "GET", "/discover/default/a/x", own, NULL, "whole number"), 400);
+    CHECK_INT(adlt_code(port, "GET", "/discover/default/zz/0", OPERATOR, NULL, NULL), 404);
+    snprintf(request, sizeof request,
+             "GET /discover/default/a/0?replicas=2 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n", own);
+    for (int i = 0; i < 30; i++) {
+        fds[i] = adlt_connect(replicas);
+        adlt_send(fds[i], request, strlen(request));
+    }
+    CHECK_INT(adlt_code(replicas, "GET", "/healthz", "", NULL, NULL), 200);
+    pthread_mutex_lock(&core.lock);
+    core.ready = true;
+    pthread_mutex_unlock(&core.lock);
+    ring();
+    for (int i = 0; i < 30; i++) {
+        adlt_answer got = adlt_read_answer(fds[i], false);
+        CHECK(got.code == 200 && strcmp(got.body, "[\"10.0.0.1\",\"10.0.0.2\"]") == 0);
+        adlt_answer_free(&got);
+        close(fds[i]);
+    }
+    snprintf(request, sizeof request,
+             "GET /discover/default/a/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n", own);
+    int fd = adlt_connect(replicas);
+    adlt_send(fd, request, strlen(request));
+    CHECK_INT(adlt_code(replicas, "GET", "/healthz", "", NULL, NULL), 200);
+    close_api(); /* those who wait are told to ask again */
+    adlt_answer got = adlt_read_answer(fd, false);
+    CHECK(got.code == 408 || got.code == 0);
+    adlt_answer_free(&got);
+    close(fd);
+}
+
+TEST(the_page)
+{
+    REQUIRE(open_api());
+    CHECK_INT(adlt_code(port, "GET", "/", "", NULL, "Content-Security-Policy: default-src 'self'"),
+              200);
+    adlt_answer got = adlt_once(port, "GET", "/", "", NULL);
+    const char *etag = strstr(got.text, "ETag: ");
+    REQUIRE(etag);
+    char header[128];
+    snprintf(header, sizeof header, "If-None-Match: %.*s\r\n", (int)strcspn(etag + 6, "\r"),
+             etag + 6);
+    CHECK_INT(adlt_code(port, "GET", "/", header, NULL, NULL), 304);
+    CHECK_INT(adlt_code(port, "GET", "/dashboard/nothing", "", NULL, NULL), 404);
+    CHECK_INT(adlt_code(port, "GET", "/dashboard/../web.h", "", NULL, NULL), 400);
+    CHECK_INT(adlt_code(port, "GET", "/healthz", "", NULL, "X-Content-Type-Options: nosniff"), 200);
+    adlt_answer_free(&got);
+    close_api();
+}
+
+TEST(what_cannot_start)
+{
+    adli_api *none = NULL;
+    REQUIRE(open_api());
+    char taken[32];
+    snprintf(taken, sizeof taken, "127.0.0.1:%d", replicas);
+    adli_api_options options = {.core = &core,
+                                .listen = "127.0.0.1:0",
+                                .upload_dir = core.dir,
+                                .limits = ADLI_HTTPD_LIMITS};
+    CHECK_FAILS(adli_api_new(&options, &none), ADL_EINVAL, "needs a token");
+    options.listen = NULL;
+    options.replica_listen = taken;
+    CHECK_FAILS(adli_api_new(&options, &none), ADL_ESTATE, taken);
+    options.replica_port_any = true;
+    CHECK_OK(adli_api_new(&options, &none));
+    CHECK(none && adli_api_replica_port(none) != replicas);
+    adli_api_free(none);
+    close_api();
+}
+
+/* Everything at once, with wake-ups all the time; what ThreadSanitizer is for. */
+static atomic_bool stop;
+
+static void *crowd(void *user)
+{
+    const char *paths[] = {"/healthz",
+                           "/api/v1/jobs",
+                           "/api/v1/jobs/default/a/history",
+                           "/metrics",
+                           "/api/v1/jobs/default/a/logs?tail=1",
+                           "/api/v1/events",
+                           "/",
+                           "/none"};
+    int *served = user;
+    for (int i = 0; !atomic_load(&stop); i++)
+        *served += get(paths[i % 8], NULL) > 0;
+    return NULL;
+}
+
+static void *deaf(void *user)
+{
+    char request[256];
+    (void)user;
+    snprintf(
+        request, sizeof request,
+        "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n%s\r\n",
+        OPERATOR);
+    while (!atomic_load(&stop)) {
+        int fd = adlt_connect(port);
+        adlt_send(fd, request, strlen(request));
+        usleep(3000);
+        close(fd);
+    }
+    return NULL;
+}
+
+TEST(everything_at_once)
+{
+    pthread_t threads[6];
+    int served[6] = {0}, total = 0, before = adlt_open_files();
+    REQUIRE(open_api());
+    put_file("log-1-0", "one\n");
+    atomic_store(&stop, false);
+    for (int i = 0; i < 6; i++)
+        pthread_create(&threads[i], NULL, i < 4 ? crowd : deaf, &served[i]);
+    for (int i = 0; i < 300; i++) {
+        pthread_mutex_lock(&core.lock);
+        core.events++;
+        pthread_mutex_unlock(&core.lock);
+        ring();
+        usleep(5000);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 6; i++) {
+        pthread_join(threads[i], NULL);
+        total += served[i];
+    }
+    CHECK(total > 50);
+    printf("info - %d requests served among streams that come and go\n", total);
+    close_api();
+    CHECK_INT(adlt_open_files(), before);
+}
