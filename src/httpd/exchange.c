@@ -49,8 +49,11 @@ void *adli_on_uri(void *user, const char *uri, struct MHD_Connection *mhd)
         return NULL;
     adli_request_reset(&c->request);
     adli_conn_state(c, CONN_HEADERS, 0);
-    if (adli_target_parse(&c->request.url, uri) != ADL_OK)
+    adl_status status = adli_target_parse(&c->request.url, uri);
+    if (status != ADL_OK) {
+        c->request.refusal_code = status == ADL_EINVAL ? 400 : 503;
         snprintf(c->request.refusal, sizeof c->request.refusal, "%s", adl_error());
+    }
     return c;
 }
 
@@ -142,9 +145,8 @@ static void look_at_headers(adli_httpd_request *request)
         request->parts[i] = "";
     if (!within_rate(request))
         return;
-    if (request->refusal[0] || !request->url.text) {
-        adli_httpd_answer_error(request, 400, "%s",
-                                request->refusal[0] ? request->refusal : "no path");
+    if (request->refusal_code) {
+        adli_httpd_answer_error(request, request->refusal_code, "%s", request->refusal);
         return;
     }
     if (!is_from_here(request) || !find_route(request))

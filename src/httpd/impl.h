@@ -32,7 +32,8 @@ struct adli_httpd_request {
     const char *method;
     bool begun; /* the headers were looked at */
     adli_target url;
-    char refusal[96]; /* what is wrong with the URL; "" when nothing is */
+    int refusal_code; /* what is wrong with the URL; 0: nothing */
+    char refusal[96];
     const char *parts[ADLI_TARGET_PARTS_MAX];
     const adli_httpd_route *route;
     char token[TOKEN_MAX];
