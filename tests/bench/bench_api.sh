@@ -13,6 +13,7 @@ clean_up() {
 }
 trap clean_up EXIT
 printf 'limits: {requestsPerSecond: 0, maxConnections: 1000}\n' >"$tmp/config.yaml"
+: >"$tmp/log"
 "$bin/adaptdl-sched" --state "$tmp/state" --config "$tmp/config.yaml" --nodes 1 --slots 1 \
     --listen 127.0.0.1:0 2>"$tmp/log" &
 daemon=$!
