@@ -77,7 +77,8 @@ def newest_glibc(libraries):
 core = Extension(
     "adaptdl._core",
     sources=sources(),
-    depends=["setup.py"] + glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h"),
+    depends=["setup.py"] + glob.glob("src/*/*.h") + glob.glob("include/adaptdl/*.h") + glob.glob("python/src/*.h")
+    + ["python/src/exports.map"],
     include_dirs=["include", "src", "python/src"],
     define_macros=[("Py_LIMITED_API", "0x03090000"), ("_GNU_SOURCE", None)],
     extra_compile_args=["-std=c11", "-O2", "-g1", "-UNDEBUG", "-fvisibility=hidden", "-fno-math-errno",
@@ -86,7 +87,8 @@ core = Extension(
     # jansson's archive is not position-independent in one place, where json_loadf, which nobody calls,
     # compares with stdin: --wrap gives it a variable of our own instead (python/src/core.c).
     extra_link_args=[f"-l:lib{name}.a" for name in STATIC]
-    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections"]
+    + ["-lm", "-lpthread", "-Wl,--wrap=stdin", "-Wl,--exclude-libs,ALL", "-Wl,--gc-sections",
+       "-Wl,--version-script=python/src/exports.map"]
     + shlex.split(os.environ.get("ADL_PYTHON_LDFLAGS", "")),
     py_limited_api=True,
 )

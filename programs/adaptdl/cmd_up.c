@@ -231,7 +231,7 @@ static int bring_up(cluster *k, start *s, const char *state)
     int status = make_directory(state);
     if (status != EXIT_DONE)
         return status;
-    snprintf(s->log, sizeof s->log, "%.4000s/adaptdl-sched.log", state);
+    snprintf(s->log, sizeof s->log, "%.4000s/daemon.log", state);
     off_t log_from = stat(s->log, &seen) == 0 ? seen.st_size : 0;
     find_program(s);
     s->words[0] = s->program;
@@ -307,7 +307,7 @@ const cli_command command_up = {
     .usage = "[OPTIONS]",
     .text =
         "Starts the scheduler, adaptdl-sched, in the background and waits until it is ready. Jobs "
-        "that were there when it was stopped go on. Its log is adaptdl-sched.log in the state "
+        "that were there when it was stopped go on. Its log is daemon.log in the state "
         "directory.",
     .options = up_options,
     .examples = "adaptdl up\nadaptdl up --nodes 2 --slots 2 --interval 10",

@@ -223,5 +223,5 @@ void cli_print_man(FILE *out)
     fputs(".SH FILES\n", out);
     put_roff_item(out, "STATE/adaptdl.sock",
                   "the socket of the local cluster; STATE is the state directory");
-    put_roff_item(out, "STATE/adaptdl-sched.log", "what the scheduler of adaptdl up has to say");
+    put_roff_item(out, "STATE/daemon.log", "what the scheduler of adaptdl up has to say");
 }

@@ -11,12 +11,7 @@ Importing it changes nothing in the process; signals and connections begin with
 ``adaptdl.torch.init_process_group`` (or ``adaptdl.collective.initialize``).
 """
 
-import atexit
-
 from adaptdl import _core
 
 __version__ = _core.version
 __all__ = ["__version__"]
-
-# Does nothing in processes that never initialized, and in their forks.
-atexit.register(_core.context_exit)

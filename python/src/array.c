@@ -41,7 +41,8 @@ static int set_shape(adlpy_array *array, const size_t *shape, int dims, const ch
             return -1;
         }
     array->dims = dims;
-    memcpy(array->shape, shape, (size_t)dims * sizeof *shape);
+    for (int i = 0; i < dims; i++)
+        array->shape[i] = shape[i];
     array->count = count;
     array->data = adli_calloc(count, sizeof *array->data);
     if (!array->data)

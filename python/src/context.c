@@ -93,6 +93,28 @@ static void after_fork(void)
     sigaction(SIGTERM, &the.before_term, NULL);
 }
 
+/* ---- exit ----------------------------------------------------------------------------------------- */
+
+static PyObject *context_exit(PyObject *self, PyObject *unused);
+
+/* Registered when there is something to end, not at import: atexit runs the last registered first, and
+ * what the states need at the end (torch, CUDA) was imported earlier. */
+int adlpy_at_exit(void)
+{
+    static PyMethodDef method = {"context_exit", context_exit, METH_NOARGS, NULL};
+    static bool registered;
+    if (registered)
+        return 0;
+    PyObject *atexit = PyImport_ImportModule("atexit");
+    PyObject *function = atexit ? PyCFunction_New(&method, NULL) : NULL;
+    PyObject *done = function ? PyObject_CallMethod(atexit, "register", "O", function) : NULL;
+    registered = done != NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(function);
+    Py_XDECREF(atexit);
+    return registered ? 0 : -1;
+}
+
 /* ---- start --------------------------------------------------------------------------------------- */
 
 static int read_env(const adlpy_start *start, adl_env *env)
@@ -124,7 +146,7 @@ static int make(const adlpy_start *start, bool implicit)
     adl_env env;
     adl_context *ctx = NULL;
     adl_status status;
-    if (read_env(start, &env) != 0)
+    if (read_env(start, &env) != 0 || adlpy_at_exit() != 0)
         return -1;
     options.env = &env;
     options.program = start->program;
@@ -150,9 +172,11 @@ static int make(const adlpy_start *start, bool implicit)
     status = adlpy_states_attach(ctx);
     if (status == ADL_OK)
         return 0;
-    adl_fail(ctx, status);
+    PyObject *type, *value, *trace;
+    adlpy_raise(adl_fail(ctx, status));
+    PyErr_Fetch(&type, &value, &trace);
     adlpy_context_finish(NULL);
-    adlpy_raise(status);
+    PyErr_Restore(type, value, trace);
     return -1;
 }
 

@@ -126,6 +126,8 @@ int adlpy_value_setup(PyObject *module);
 /* In torch_*.c; may be absent. */
 int adlpy_torch_setup(PyObject *module) __attribute__((weak));
 
+/* Makes sure that the interpreter's end is an orderly one. 0, or -1 with an exception. */
+int adlpy_at_exit(void);
 /* The interpreter ends: frees the groups of adaptdl.reducer that are still open. */
 void adlpy_groups_exit(void);
 /* The states of checkpoint.State join a context that was made. Lock held. */

@@ -126,11 +126,13 @@ static operation *start(adl_group *group, PyObject *value, PyObject *function)
 /* Waits in slices. False with an exception: a signal handler raised one. */
 static bool wait_for(adl_future *future, adl_status *status, const void **data, size_t *length)
 {
+    bool done;
     do {
+        done = adl_future_done(future); /* then the status is the operation's own */
         ADLPY_UNLOCKED(*status = adl_future_wait(future, SLICE_MS, data, length));
         if (PyErr_CheckSignals() != 0)
             return false;
-    } while (*status == ADL_ETIMEOUT && !adl_future_done(future));
+    } while (*status == ADL_ETIMEOUT && !done);
     return true;
 }
 
@@ -288,6 +290,8 @@ static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     adl_status status = adli_env_load(&env);
     if (status != ADL_OK)
         return adlpy_raise(status);
+    if (adlpy_at_exit() != 0)
+        return NULL;
     if (host && strcmp(host, "0.0.0.0") != 0)
         options.master_addr = host;
     options.secret = env.job_secret;
@@ -375,9 +379,11 @@ static PyObject *group_close(PyObject *object, PyObject *unused)
     adl_status status;
     self->group = NULL;
     group_forget(self);
-    Py_BEGIN_ALLOW_THREADS status = adl_group_close(group, CLOSE_TIMEOUT_MS);
-    adl_group_free(group);
-    Py_END_ALLOW_THREADS settle_finished();
+    ADLPY_UNLOCKED({
+        status = adl_group_close(group, CLOSE_TIMEOUT_MS);
+        adl_group_free(group);
+    });
+    settle_finished();
     return adlpy_none(status);
 }
 

@@ -27,11 +27,13 @@ static PyObject *http_put(PyObject *self, PyObject *args)
     adli_buf answer;
     adl_status status;
     adli_buf_init(&answer, ANSWER_MAX);
-    Py_BEGIN_ALLOW_THREADS status = adli_http_new(&http);
-    if (status == ADL_OK)
-        status = adli_http_exchange(http, &request, &answer, &code);
-    adli_http_free(http);
-    Py_END_ALLOW_THREADS PyObject *result = NULL;
+    ADLPY_UNLOCKED({
+        status = adli_http_new(&http);
+        if (status == ADL_OK)
+            status = adli_http_exchange(http, &request, &answer, &code);
+        adli_http_free(http);
+    });
+    PyObject *result = NULL;
     if (status == ADL_OK)
         result = Py_BuildValue(
             "iN", code, PyUnicode_DecodeUTF8(answer.data, (Py_ssize_t)answer.length, "replace"));

@@ -17,6 +17,7 @@ typedef struct entry {
     PyObject *state;
     char name[ADL_CHECKPOINT_NAME_MAX + 1];
     adl_checkpoint_state *handle; /* in the present context's store, or NULL */
+    bool saved;                   /* in this context: what the store read at its start is old */
     struct entry *next;
 } entry;
 
@@ -115,6 +116,7 @@ static adl_status sync_state(void *user)
 {
     entry *self = user;
     PyGILState_STATE lock = PyGILState_Ensure();
+    self->saved = true;
     PyObject *done = PyObject_CallMethod(self->state, "sync", NULL);
     adl_status status = done ? ADL_OK : adlpy_callback_failed("sync");
     Py_XDECREF(done);
@@ -141,8 +143,10 @@ adl_status adlpy_states_attach(adl_context *ctx)
 
 void adlpy_states_detach(void)
 {
-    for (entry *at = entries; at; at = at->next)
+    for (entry *at = entries; at; at = at->next) {
         at->handle = NULL;
+        at->saved = false;
+    }
 }
 
 /* ---- functions ----------------------------------------------------------------------------------- */
@@ -165,7 +169,15 @@ static PyObject *state_add(PyObject *self, PyObject *args)
         return PyErr_NoMemory();
     strcpy(added->name, name); /* its length was checked */
     adl_context *ctx = adlpy_context_peek();
-    if (ctx && (status = attach(ctx, added)) != ADL_OK) {
+    if (ctx && !adlpy_enter("State")) {
+        free(added);
+        return NULL;
+    }
+    if (ctx) {
+        status = attach(ctx, added);
+        adlpy_leave();
+    }
+    if (status != ADL_OK) {
         free(added);
         return adlpy_raise(status);
     }
@@ -223,21 +235,33 @@ static adl_status reload(adl_context *ctx, entry *self, bool *found)
     return status;
 }
 
+static adl_status load(adl_context *ctx, entry *self, bool *found)
+{
+    adl_status status = ADL_OK;
+    *found = false;
+    if (!self->saved)
+        status = adl_checkpoint_load_state(adl_context_store(ctx), self->handle, found);
+    if (status == ADL_OK && !*found)
+        status = reload(ctx, self, found);
+    return status;
+}
+
 static PyObject *state_load(PyObject *self, PyObject *state)
 {
     (void)self;
-    entry *mine = find_state(state);
-    adl_context *ctx = mine ? adlpy_context() : NULL;
+    adl_context *ctx = find_state(state) ? adlpy_context() : NULL;
     if (!ctx || !adlpy_enter("load_state"))
         return NULL;
+    entry *mine = find_state(state); /* again: others may have run while the context was made */
     bool found = false;
-    adl_status status;
+    adl_status status = ADL_OK;
+    if (!mine) {
+        adlpy_leave();
+        return NULL;
+    }
     adlpy_callback_forget();
-    Py_BEGIN_ALLOW_THREADS status =
-        adl_checkpoint_load_state(adl_context_store(ctx), mine->handle, &found);
-    if (status == ADL_OK && !found)
-        status = reload(ctx, mine, &found);
-    Py_END_ALLOW_THREADS adlpy_leave();
+    ADLPY_UNLOCKED(status = load(ctx, mine, &found));
+    adlpy_leave();
     if (status != ADL_OK)
         return adlpy_raise(status);
     return PyBool_FromLong(found);
@@ -263,14 +287,16 @@ static PyObject *state_write(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO&", &state, PyUnicode_FSConverter, &path))
         return NULL;
     entry *mine = find_state(state);
+    char name[sizeof mine->name] = "", *data;
+    if (mine)
+        strcpy(name, mine->name); /* save may do anything, also to the list */
     PyObject *bytes = mine ? saved_bytes(state) : NULL, *result = NULL;
-    char *data;
     Py_ssize_t length;
     if (bytes && PyBytes_AsStringAndSize(bytes, &data, &length) == 0) {
         adli_buf file;
         adl_status status;
         adli_buf_init(&file, 8192);
-        adli_buf_printf(&file, "%s/%s", PyBytes_AsString(path), mine->name);
+        adli_buf_printf(&file, "%s/%s", PyBytes_AsString(path), name);
         status = adli_buf_check(&file);
         if (status == ADL_OK)
             ADLPY_UNLOCKED(status = adli_file_write(file.data, data, (size_t)length));

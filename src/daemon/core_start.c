@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,12 @@ static void make_env(adli_core *core, const adli_kept_job *job, const mapping *m
     add_variable(env, "ADAPTDL_JOB_ID", job->id);
     add_variable(env, "ADAPTDL_JOB_SECRET", job->secret);
     add_variable(env, "ADAPTDL_SCHED_VERSION", ADLI_VERSION);
+    if (!sets(spec, "ADAPTDL_HINTS_INTERVAL")) {
+        /* Twice in a round, so that a round never decides on what the last one knew. */
+        double hints_s = fmin(fmax(core->config.interval_s / 2, 1), 30);
+        snprintf(number, sizeof number, "%d", (int)hints_s);
+        add_variable(env, "ADAPTDL_HINTS_INTERVAL", number);
+    }
     add_variable(env, "ADAPTDL_CHECKPOINT_PATH", map->checkpoint);
     add_variable(env, "ADAPTDL_SHARE_PATH", map->share);
 }

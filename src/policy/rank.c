@@ -129,15 +129,17 @@ static double unfairness(const rank *r, const candidate *c)
     return (age_s + c->work / best) / ((progress + c->work) / best + 60);
 }
 
-/* Longest first. Of equal ones the oldest counts as the shortest: it has waited longest, and what runs is
- * not stopped for a newcomer that is no better. */
+/* Longest first. Of equal ones those that run count as shorter: they are not stopped for a newcomer that
+ * is no better. Then in order of submission. */
 static int by_time_left(const void *a, const void *b, void *jobs)
 {
     int i = *(const int *)a, j = *(const int *)b;
     const candidate *x = (const candidate *)jobs + i, *y = (const candidate *)jobs + j;
     if (x->t1 != y->t1)
         return x->t1 > y->t1 ? -1 : 1;
-    return j - i;
+    if ((x->job->replicas > 0) != (y->job->replicas > 0))
+        return x->job->replicas > 0 ? 1 : -1;
+    return i - j;
 }
 
 /* Steps 3 and 4. Jobs that declare no work are put in the middle, the others ranked over 1 .. J. */

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PUT_TIMEOUT_MS = 20000, JSON_MAX = 4 << 20, ANSWER_MAX = 1 << 20 };
+enum { PUT_TIMEOUT_MS = 20000, LAST_TIMEOUT_MS = 1000, JSON_MAX = 4 << 20, ANSWER_MAX = 1 << 20 };
 
 struct adli_hints {
     adl_context *ctx;
@@ -116,13 +116,13 @@ adl_status adli_hints_json(const adli_metrics_view *view, adli_buf *out)
     return adli_buf_check(out);
 }
 
-static adl_status send_json(adli_hints *hints, const adli_buf *json)
+static adl_status send_json(adli_hints *hints, const adli_buf *json, int timeout_ms)
 {
     adli_http_request request = {.method = "PUT",
                                  .url = hints->url.data,
                                  .body = json->data,
                                  .body_length = json->length,
-                                 .timeout_ms = PUT_TIMEOUT_MS};
+                                 .timeout_ms = timeout_ms};
     adli_buf answer;
     int code;
     adli_buf_init(&answer, ANSWER_MAX);
@@ -135,7 +135,7 @@ static adl_status send_json(adli_hints *hints, const adli_buf *json)
 }
 
 /* Reports if there is something to report. A supervisor that is away is worth one warning. */
-static void report(adli_hints *hints)
+static void report(adli_hints *hints, int timeout_ms)
 {
     adl_context *ctx = hints->ctx;
     adli_metrics_view view;
@@ -148,7 +148,7 @@ static void report(adli_hints *hints)
         if (view.facts.init_batch_size > 0 && view.count > 0) {
             status = adli_hints_json(&view, &json);
             if (status == ADL_OK)
-                status = send_json(hints, &json);
+                status = send_json(hints, &json, timeout_ms);
         }
         free(view.points);
     }
@@ -187,7 +187,7 @@ static void *run(void *user)
         if (hints->ending)
             break;
         pthread_mutex_unlock(&hints->lock);
-        report(hints);
+        report(hints, PUT_TIMEOUT_MS);
         pthread_mutex_lock(&hints->lock);
     }
     pthread_mutex_unlock(&hints->lock);
@@ -244,6 +244,11 @@ void adli_hints_stop(adl_context *ctx)
     pthread_mutex_unlock(&hints->lock);
     adli_http_cancel(hints->http);
     pthread_join(hints->thread, NULL);
+    /* A last word, so that the scheduler knows how far the job came; the client was cancelled for
+     * good, this needs another. */
+    adli_http_free(hints->http);
+    if (adli_http_new(&hints->http) == ADL_OK)
+        report(hints, LAST_TIMEOUT_MS);
     free_hints(hints);
     ctx->hints = NULL;
 }

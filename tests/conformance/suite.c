@@ -27,9 +27,15 @@ adlt_site *adlt_open(void)
 {
     static adlt_site site;
     site = (adlt_site){.state = "/tmp/adl-conform-XXXXXX", .descriptors = count_descriptors()};
-    if (!mkdtemp(site.state) || adlt_backend.make(site.state, usual, 2, &site.backend) != ADL_OK)
+    if (!mkdtemp(site.state))
         return NULL;
-    return &site;
+    if (adlt_backend.make(site.state, usual, 2, &site.backend) == ADL_OK)
+        return &site;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", site.state);
+    if (system(command) != 0)
+        fprintf(stderr, "%s stays\n", site.state);
+    return NULL;
 }
 
 adl_status adlt_reopen(adlt_site *site)

@@ -180,6 +180,22 @@ static bool some_steps(void *user)
     return ++*(int *)user > 400;
 }
 
+TEST(a_job_that_ends_has_a_last_word)
+{
+    static supervisor seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 200};
+    adlt_server server = {.answer = take_hints, .user = &seen};
+    int steps = 0;
+    REQUIRE(adlt_server_start(&server));
+    adl_context *ctx = start_job(server.port, 3600);
+    REQUIRE(ctx != NULL);
+    train_until(ctx, some_steps, &steps);
+    CHECK_INT(put_count(&seen), 0);
+    CHECK_INT(adl_finish(ctx), 0);
+    adlt_server_stop(&server);
+    CHECK_INT(put_count(&seen), 1);
+    CHECK(strstr(seen.last, "\"progress\"") != NULL);
+}
+
 TEST(a_supervisor_that_is_away_is_one_warning)
 {
     static supervisor seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 500};

@@ -1,0 +1,261 @@
+/* What is particular to the local backend: keepers, control groups, declared nodes, damage. */
+#include "backend/local.h"
+#include "base/mem.h"
+#include "conformance/suite.h"
+#include "harness.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#define OPEN()                                                                                     \
+    adlt_site *site = adlt_open();                                                                 \
+    if (!site) {                                                                                   \
+        ADLT_FAIL("%s", adl_error());                                                              \
+        return;                                                                                    \
+    }                                                                                              \
+    adli_backend *backend = site->backend;                                                         \
+    (void)backend
+#define CLOSE()                                                                                    \
+    do {                                                                                           \
+        const char *wrong = adlt_close(site);                                                      \
+        if (wrong)                                                                                 \
+            ADLT_FAIL("%s", wrong);                                                                \
+    } while (0)
+
+static const char *const family =
+    "(sleep 1000 &) ; setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & sleep 1000' & "
+    "(setsid sh -c 'setsid sleep 1000 & setsid sleep 1000 &' &) ; sleep 0.2; echo up; sleep 1000";
+
+static long keeper_of(const adlt_site *site, const char *uid, int group, int rank)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/jobs/%s/groups/%d/%d.claim", site->state, uid, group, rank);
+    return strtol(adlt_text(path) + 2, NULL, 10);
+}
+
+TEST(a_killed_keeper_takes_everything_with_it)
+{
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 2, family));
+    CHECK(adlt_wait_log(site, "job", 1, 0, "up") && adlt_wait_log(site, "job", 1, 1, "up"));
+    long keeper = keeper_of(site, "job", 1, 0);
+    REQUIRE(keeper > 1);
+    CHECK(kill((pid_t)keeper, SIGKILL) == 0);
+    CHECK(adlt_wait(site, "job", 1, 0, ADLI_REPLICA_INTERRUPTED));
+    adli_replica_view view = adlt_view(site, "job", 1, 0);
+    CHECK_STR(view.reason, "Lost");
+    CHECK_INT(view.exit_code, -1);
+    CHECK_INT(adlt_view(site, "job", 1, 1).state, ADLI_REPLICA_READY);
+    CHECK_OK(adlt_start(site, "job", 1, 2, family)); /* never again */
+    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Lost");
+    CLOSE();
+}
+
+TEST(keepers_are_small_and_nobodys_children)
+{
+    char path[64], *at;
+    long pages = 0;
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, "sleep 1000"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    long keeper = keeper_of(site, "job", 1, 0);
+    snprintf(path, sizeof path, "/proc/%ld/stat", keeper);
+    const char *stat = adlt_text(path);
+    long parent = 0, process_group = 0, session = 0;
+    at = strrchr(stat, ')');
+    REQUIRE(at && sscanf(at + 1, " %*c %ld %ld %ld", &parent, &process_group, &session) == 3);
+    CHECK(parent != (long)getpid());
+    CHECK_INT(session, keeper);
+    CHECK_INT(process_group, keeper);
+    snprintf(path, sizeof path, "/proc/%ld/statm", keeper);
+    CHECK(sscanf(adlt_text(path), "%*d %ld", &pages) == 1);
+    printf("info - a keeper has %ld KiB resident\n", pages * sysconf(_SC_PAGESIZE) / 1024);
+    snprintf(path, sizeof path, "ls /proc/%ld/fd | wc -l", keeper);
+    FILE *listing = popen(path, "r");
+    int descriptors = 0;
+    CHECK(listing && fscanf(listing, "%d", &descriptors) == 1 && pclose(listing) == 0);
+    CHECK(descriptors <= 6); /* three of /dev/null, signals, directory, claim */
+    CLOSE();
+}
+
+TEST(a_damaged_result_is_a_lost_replica)
+{
+    char path[256];
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, "exit 0"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    snprintf(path, sizeof path, "%s/jobs/job/groups/1/0.result", site->state);
+    CHECK(truncate(path, 20) == 0);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Lost");
+    snprintf(path, sizeof path, "%s/jobs/job/groups/1/plan", site->state);
+    CHECK(truncate(path, 20) == 0);
+    REQUIRE_OK(adlt_reopen(site));
+    adli_replica_view view;
+    int count;
+    CHECK_FAILS(site->backend->ops->observe(site->backend->self, "job", 1, &view, 1, &count),
+                ADL_ECORRUPT, "plan");
+    site->backend->ops->forget(site->backend->self, "job", 1);
+    CHECK(adlt_gone(site, "job", 1));
+    CLOSE();
+}
+
+TEST(limits_are_kept_by_control_groups_of_version_1)
+{
+    adli_group_spec spec;
+    setenv("ADLT_CGROUPS", "v1", 1);
+    adlt_site *site = adlt_open();
+    unsetenv("ADLT_CGROUPS");
+    if (!site)
+        SKIP("%s", adl_error());
+    adli_backend *backend = site->backend;
+    CHECK_STR(adli_local_limits(backend), "cgroup v1");
+    adlt_spec(site, "job", 1, 1,
+              "for kind in memory cpu; do "
+              "g=/sys/fs/cgroup/$kind$(sed -n \"s/^[0-9]*:$kind://p\" /proc/self/cgroup); "
+              "cat $g/memory.limit_in_bytes $g/cpu.cfs_quota_us 2>/dev/null; done; "
+              "setsid sleep 1000 & exit 0",
+              &spec);
+    spec.memory_bytes = 256 << 20;
+    spec.cpu_milli = 250;
+    CHECK_OK(backend->ops->start(backend->self, &spec));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK_STR(adlt_log(site, "job", 1, 0), "268435456\n25000\n");
+
+    adlt_spec(site, "large", 1, 1, "head -c 400M /dev/zero | tail -c 400M | sleep 1; exit 1",
+              &spec);
+    spec.memory_bytes = 64 << 20;
+    CHECK_OK(backend->ops->start(backend->self, &spec));
+    CHECK(adlt_wait(site, "large", 1, -1, ADLI_REPLICA_FAILED));
+    CHECK_STR(adlt_view(site, "large", 1, 0).reason, "OOMKilled");
+
+    CHECK_OK(adlt_start(site, "lost", 1, 1, family)); /* the group goes even without its keeper */
+    CHECK(adlt_wait_log(site, "lost", 1, 0, "up"));
+    CHECK(kill((pid_t)keeper_of(site, "lost", 1, 0), SIGKILL) == 0);
+    CHECK(adlt_wait(site, "lost", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK_STR(adlt_view(site, "lost", 1, 0).reason, "Lost");
+    CLOSE();
+}
+
+/* ---- declared nodes ---- */
+
+static adli_local_node gpu_node(const char *name, int gpus, const char *which)
+{
+    return (adli_local_node){.name = name,
+                             .resource_count = 1,
+                             .resource_names = {"nvidia.com/gpu"},
+                             .resource_amounts = {gpus},
+                             .gpus = which};
+}
+
+/* What one replica that asks for `devices` on the node sees. */
+static const char *seen_on(adlt_site *site, const char *uid, const char *node, int devices)
+{
+    adli_group_spec spec;
+    const char *nodes[] = {node};
+    adlt_spec(site, uid, 1, 1, "echo $CUDA_VISIBLE_DEVICES; sleep 1000", &spec);
+    spec.nodes = nodes;
+    spec.devices = devices;
+    if (site->backend->ops->start(site->backend->self, &spec) != ADL_OK ||
+        !adlt_wait_log(site, uid, 1, 0, "\n"))
+        return adl_error();
+    return adlt_log(site, uid, 1, 0);
+}
+
+TEST(gpus_stay_with_their_nodes)
+{
+    OPEN(); /* a: 0 1, b: 2 3 */
+    adli_local_node nodes[3] = {gpu_node("c", 1, NULL), gpu_node("b", 2, NULL),
+                                gpu_node("d", 2, "GPU-x, GPU-y")};
+    CHECK_OK(adli_local_set_nodes(backend, nodes, 3));
+    CHECK_STR(seen_on(site, "one", "b", 2), "2,3\n"); /* as before */
+    CHECK_STR(seen_on(site, "two", "c", 1), "0\n");   /* a is gone */
+    CHECK_STR(seen_on(site, "three", "d", 2), "GPU-x,GPU-y\n");
+    CLOSE();
+}
+
+TEST(bad_nodes_change_nothing)
+{
+    const adli_backend_node *views;
+    int count;
+    OPEN();
+    adli_local_node twice[] = {gpu_node("x", 0, NULL), gpu_node("x", 0, NULL)};
+    CHECK_FAILS(adli_local_set_nodes(backend, twice, 2), ADL_EINVAL, "twice");
+    adli_local_node unnamed = gpu_node("", 0, NULL), less = gpu_node("n", -1, NULL);
+    CHECK_FAILS(adli_local_set_nodes(backend, &unnamed, 1), ADL_EINVAL, "name");
+    CHECK_FAILS(adli_local_set_nodes(backend, &less, 1), ADL_EINVAL, "-1");
+    adli_local_node few = gpu_node("n", 2, "0"), many = gpu_node("n", 1, "0,1");
+    CHECK_FAILS(adli_local_set_nodes(backend, &few, 1), ADL_EINVAL, "gpus");
+    CHECK_FAILS(adli_local_set_nodes(backend, &many, 1), ADL_EINVAL, "gpus");
+    CHECK_OK(backend->ops->nodes(backend->self, &views, &count));
+    CHECK_INT(count, 2);
+    CHECK(views[0].ready && views[1].ready);
+    CLOSE();
+}
+
+TEST(this_machine_is_a_node)
+{
+    adli_local_node node;
+    adli_local_machine(&node);
+    CHECK_STR(node.name, "node-0");
+    CHECK(node.resource_count >= 3 && node.resource_amounts[0] >= 1);
+    CHECK(node.resource_amounts[1] >= 1000 && node.resource_amounts[2] > 64 << 20);
+}
+
+TEST(bad_options_are_named)
+{
+    adli_local_options options = ADLI_LOCAL_OPTIONS_INIT;
+    adli_backend *backend;
+    CHECK_FAILS(adli_local_new(&options, &backend), ADL_EINVAL, "options");
+    options.state_dir = "/dev/null/x";
+    CHECK_FAILS(adli_local_new(&options, &backend), ADL_EIO, "/dev/null");
+    char dir[] = "/tmp/adl-options-XXXXXX";
+    REQUIRE(mkdtemp(dir));
+    options.state_dir = dir;
+    options.keeper = "/no/such/keeper";
+    CHECK_FAILS(adli_local_new(&options, &backend), ADL_ENOENT, "/no/such/keeper");
+    CHECK(!backend);
+    options.keeper = NULL;
+    options.cgroups = ADLI_CGROUPS_V2;
+    options.cgroup_parent = dir;
+    CHECK_FAILS(adli_local_new(&options, &backend), ADL_ENOENT, "cgroups");
+    CHECK(rmdir(dir) == 0);
+}
+
+/* ---- no memory ---- */
+
+static adl_status one_life(adlt_site *site, int group)
+{
+    adl_status status = adlt_reopen(site);
+    if (status != ADL_OK)
+        site->backend = NULL;
+    if (status == ADL_OK)
+        status = adlt_start(site, "job", group, 1, "exit 0");
+    return status;
+}
+
+TEST(any_allocation_may_fail)
+{
+    int failed = 0, group = 1;
+    OPEN();
+    for (int64_t nth = 1; !adlt_failed; nth++) {
+        adli_mem_fail_at(nth);
+        int64_t before = adli_mem_count();
+        adl_status status = one_life(site, group);
+        adli_mem_fail_at(0);
+        bool reached = adli_mem_count() - before >= nth;
+        if (!site->backend)
+            CHECK_OK(adlt_reopen(site));
+        failed += status != ADL_OK;
+        CHECK(status == ADL_OK || reached);
+        CHECK_OK(adlt_start(site, "job", group, 1, "exit 0"));
+        CHECK(adlt_wait(site, "job", group, -1, ADLI_REPLICA_SUCCEEDED));
+        site->backend->ops->forget(site->backend->self, "job", group++);
+        if (!reached)
+            break;
+    }
+    CHECK(failed > 10);
+    printf("info - %d of %d allocations failed in turn\n", failed, group - 1);
+    CLOSE();
+}
