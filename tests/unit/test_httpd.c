@@ -409,8 +409,8 @@ TEST(garbage)
     adli_httpd_limits limits = no_rate();
     const char *seeds[] = {
         "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody",
-        "PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+        ("PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+         "4\r\nbody\r\n0\r\n\r\n"),
         "GET /p/a%20b/c?q=1&r=2 HTTP/1.0\r\nAuthorization: Basic am9iOnNlY3JldA==\r\n\r\n",
         "GET http://localhost/hello HTTP/1.1\r\nHost: localhost\r\nCookie: a=b; c\r\n\r\n"};
     unsigned state = 12345;
