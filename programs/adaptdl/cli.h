@@ -22,10 +22,11 @@ enum {
 typedef struct cli cli;
 
 /* What completes a value or an argument: words with spaces between them, or one of these. */
-#define COMPLETE_JOB  "@job"
-#define COMPLETE_NODE "@node"
-#define COMPLETE_FILE "@file"
-#define COMPLETE_DIR  "@dir"
+#define COMPLETE_JOB     "@job"
+#define COMPLETE_NODE    "@node"
+#define COMPLETE_FILE    "@file"
+#define COMPLETE_DIR     "@dir"
+#define COMPLETE_COMMAND "@command"
 
 typedef struct cli_option {
     int id;               /* its letter, or from 256 on when it has none */
@@ -80,7 +81,7 @@ enum { CLI_END = -1, CLI_HELP = -2, CLI_BAD = -3 };
 /* The next option's id, or: CLI_END no more; CLI_HELP help was asked for and printed; CLI_BAD the command
  * line is wrong, and was told so. The common options are kept in *c and not given. */
 int cli_next(cli *c);
-/* For a command without options of its own: EXIT_DONE to go on, else *c is at an end: return it... */
+/* The exit status after CLI_HELP or CLI_BAD. */
 static inline int cli_result(int option)
 {
     return option == CLI_HELP ? EXIT_DONE : EXIT_USAGE;
