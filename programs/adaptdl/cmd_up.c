@@ -1,5 +1,6 @@
-/* `adaptdl up` and `adaptdl down`: a cluster on this machine, in the background. There is no file with a
- * process number that could be stale: whoever listens on the socket is the scheduler. */
+/* `adaptdl up` and `adaptdl down`: a cluster on this machine, in the background. There is no
+ * file with a process number that could be stale: whoever listens on the socket is the
+ * scheduler. */
 #include "cluster.h"
 #include "commands.h"
 #include "state.h"
@@ -266,7 +267,8 @@ static int bring_up(cluster *k, start *s, const char *state)
     return status == EXIT_DONE ? print_cluster(k, state) : status;
 }
 
-/* The options go to the scheduler as they are, once they are known to be numbers where they must be. */
+/* The options go to the scheduler as they are, once they are known to be numbers where they must
+ * be. */
 static int take_option(cli *c, int option, start *s)
 {
     static const char *const names[] = {"--nodes",    "--slots",  "--policy",

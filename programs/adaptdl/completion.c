@@ -1,5 +1,5 @@
-/* Completion scripts for bash and zsh, from the commands' tables. Names of jobs and nodes are asked of the
- * cluster while completing. */
+/* Completion scripts for bash and zsh, from the commands' tables. Names of jobs and nodes are
+ * asked of the cluster while completing. */
 #include "cli.h"
 
 #include "term.h"
