@@ -103,6 +103,12 @@ def test_the_extension_needs_the_c_library_only(library):
                for name in names), names
 
 
+def test_nothing_is_missing(library):
+    """What the linker let through: every name is the interpreter's or, with a version, the C library's."""
+    missing = [line.split()[-1] for line in run("nm", "-D", "--undefined-only", library).splitlines() if " U " in line]
+    assert missing and not [name for name in missing if "@" not in name and not re.match(r"_?Py", name)]
+
+
 def test_the_extension_exports_its_start_only(library):
     symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
     assert symbols == ["PyInit__core"]
