@@ -16,7 +16,6 @@ import pytest
 
 VERSION = (harness.ROOT / "VERSION").read_text().strip()
 MODULES = {"__init__", "__main__", "checkpoint", "collective", "env", "goodput", "reducer", "sched_hints", "utils"}
-pytestmark = pytest.mark.skipif("ADL_PYTHON_SANITIZED" in os.environ, reason="what is shipped has no sanitizers")
 
 
 def run(*command, **options):
