@@ -33,7 +33,7 @@ typedef struct screen {
 
 static void screen_open(screen *s)
 {
-    struct sigaction action = {.sa_handler = note_resize};
+    struct sigaction action = {.sa_handler = note_resize, .sa_flags = SA_RESTART};
     struct termios raw;
     sigaction(SIGWINCH, &action, NULL);
     s->raw = isatty(0) && tcgetattr(0, &s->before) == 0;

@@ -19,10 +19,11 @@ static json_t *member(json_t *object, const char *field)
     return json_is_null(value) ? NULL : value;
 }
 
-/* An empty list counts as none. */
+/* An empty list counts as none; what is no list is left for the check to complain about. */
 static bool has_list(json_t *object, const char *field)
 {
-    return json_array_size(member(object, field)) > 0;
+    json_t *value = member(object, field);
+    return value && (!json_is_array(value) || json_array_size(value) > 0);
 }
 
 static void set_new(editor *e, json_t *object, const char *field, json_t *value)

@@ -3,7 +3,7 @@
 #define ADAPTDL_SUBMIT_JOB_H
 
 #include "base/buf.h"
-#include "base/doc.h"
+#include "doc/doc.h"
 #include "image/image.h"
 
 typedef struct job_edits {

@@ -125,7 +125,8 @@ static size_t filter(adli_buf *clean, const char *data, size_t length, bool last
 void term_log(FILE *out, term_held *held, const char *data, size_t length)
 {
     if (!isatty(fileno(out))) {
-        fwrite(data, 1, length, out);
+        if (length > 0)
+            fwrite(data, 1, length, out);
         return;
     }
     adli_buf all, clean;

@@ -406,23 +406,28 @@ out:
 }
 
 /* Waits until the keeper has claimed its replica, or found that another has. */
-static bool await_keeper(pending *keeper)
+static adl_status await_keeper(pending *keeper)
 {
-    char said = 0;
+    char said[160];
+    size_t length = 0;
     struct pollfd wait = {.fd = keeper->fd, .events = POLLIN};
     double until_s = adli_monotonic_s() + 1e-3 * REPORT_TIMEOUT_MS;
     while (waitpid(keeper->child, NULL, 0) < 0 && errno == EINTR)
         continue;
-    int left_ms = REPORT_TIMEOUT_MS, ready;
-    while ((ready = poll(&wait, 1, left_ms)) < 0 && errno == EINTR) {
+    for (int left_ms; length < sizeof said - 1;) {
         left_ms = (int)(1e3 * (until_s - adli_monotonic_s()));
-        if (left_ms < 0)
-            left_ms = 0;
+        if (poll(&wait, 1, left_ms > 0 ? left_ms : 0) < 0 && errno == EINTR)
+            continue;
+        ssize_t got = wait.revents ? read(keeper->fd, said + length, sizeof said - 1 - length) : 0;
+        if (got <= 0)
+            break;
+        length += (size_t)got;
     }
-    bool good = ready > 0 && read(keeper->fd, &said, 1) == 1 &&
-                (said == ADLI_KEEPER_CLAIMED || said == ADLI_KEEPER_TAKEN);
+    said[length] = '\0';
     close(keeper->fd);
-    return good;
+    if (strcmp(said, ADLI_KEEPER_CLAIMED) == 0 || strcmp(said, ADLI_KEEPER_TAKEN) == 0)
+        return ADL_OK;
+    return adli_fail(ADL_EIO, "its keeper did not start%s%s", length ? ": " : "", said);
 }
 
 /* ---- the group ---- */
@@ -458,9 +463,8 @@ static adl_status start_ranks(local *self, const adli_group_spec *spec, const gr
             status = adli_fail(ADL_EIO, "%s: %s", self->keeper, strerror(why));
     }
     for (int rank = 0; rank < spec->replicas; rank++)
-        if (waits[rank].fd >= 0 && !await_keeper(&waits[rank]))
-            status = adli_fail(ADL_EIO, "%s group %d rank %d: its keeper did not start", spec->uid,
-                               spec->group, rank);
+        if (waits[rank].fd >= 0 && await_keeper(&waits[rank]) != ADL_OK)
+            status = adli_wrap(ADL_EIO, "%s group %d rank %d", spec->uid, spec->group, rank);
     free(waits);
     return status;
 }

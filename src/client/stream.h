@@ -39,7 +39,8 @@ void adli_streams_free(adli_streams *set);
 ADL_MUST adl_status adli_stream_open(adli_streams *set, const adli_stream_request *request,
                                      adli_stream **out);
 /* Lets all exchanges go on, for at most timeout_ms when nothing moves. wake_fd (or -1): returns when it
- * is readable. A signal makes it return too. */
+ * is readable. A signal makes it return too, and so does, at once, a stream that is over and not
+ * closed. */
 ADL_MUST adl_status adli_streams_step(adli_streams *set, int timeout_ms, int wake_fd);
 
 bool adli_stream_over(const adli_stream *stream);

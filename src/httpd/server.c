@@ -42,7 +42,7 @@ adl_status adli_httpd_new(const adli_httpd_options *options, adli_httpd **out)
     return status;
 }
 
-/* Paths are decoded by adli_url_parse, once. */
+/* Paths are decoded by adli_target_parse, once. */
 static size_t leave_escapes(void *user, struct MHD_Connection *mhd, char *text)
 {
     (void)user, (void)mhd;

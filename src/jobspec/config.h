@@ -4,7 +4,7 @@
 #define ADLI_CONFIG_H
 
 #include "base/buf.h"
-#include "base/doc.h"
+#include "doc/doc.h"
 #include "jobspec/nodes.h"
 
 enum { ADLI_CONFIG_FILE_MAX = 1 << 20, ADLI_CONFIG_PARAMETERS_MAX = 64 };

@@ -1,5 +1,5 @@
 /* The configuration as a file with comments, and as the table of docs/config.md. */
-#include "base/yaml.h"
+#include "doc/yaml.h"
 #include "jobspec/config_table.h"
 #include "jobspec/quantity.h"
 

@@ -5,7 +5,7 @@
 #ifndef ADLI_JOBSPEC_H
 #define ADLI_JOBSPEC_H
 
-#include "base/doc.h"
+#include "doc/doc.h"
 
 #define ADLI_JOB_API_VERSION "adaptdl.petuum.com/v1"
 #define ADLI_JOB_KIND        "AdaptDLJob"

@@ -8,7 +8,7 @@
 #ifndef ADLI_NODES_H
 #define ADLI_NODES_H
 
-#include "base/doc.h"
+#include "doc/doc.h"
 #include "jobspec/jobspec.h"
 
 enum { ADLI_NODES_MAX = 1000, ADLI_SLOTS_MAX = 10000, ADLI_NODE_FILE_MAX = 1 << 20 };

@@ -7,7 +7,7 @@
 #include "jobspec/quantity.h"
 
 #include "adaptdl/policy.h"
-#include "base/doc.h"
+#include "doc/doc.h"
 #include "base/mem.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Documents from arbitrary bytes: any input gives a value with lines or an error, and a value that
  * was read is written as YAML that reads back equal. What begins with a brace is tried as JSON. */
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -613,6 +613,30 @@ TEST(a_new_daemon_takes_over)
     close_world(&w);
 }
 
+/* The daemon died right after a start, and the node is drained before the next one has looked: the group
+ * is there and must be stopped, not taken for one that never was. */
+TEST(a_group_that_is_starting_is_taken_over)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    w.fake->auto_ready = w.fake->obedient = false;
+    REQUIRE_OK(submit(&w, "job", ""));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "job", "phase"), "Starting");
+    REQUIRE_OK(reopen(&w));
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", true, &w.out));
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "job", "phase"), "Stopping");
+    CHECK_INT(w.fake->groups[0].terms, 1);
+    CHECK_INT(w.fake->starts, 1);
+    fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "job", "phase"), "Succeeded");
+    CHECK_INT(w.fake->starts, 1);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
 /* A commit that fails changes nothing: not what callers see, not what runs. */
 TEST(a_store_that_cannot_be_written)
 {

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/yaml.h"
+#include "doc/yaml.h"
 #include "harness.h"
 #include "jobspec/collect.h"
 

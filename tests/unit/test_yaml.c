@@ -1,5 +1,5 @@
 /* YAML and JSON documents: what values mean, where they stand, and everything that is refused. */
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include "base/mem.h"
 #include "base/rng.h"

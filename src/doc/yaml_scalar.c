@@ -1,5 +1,5 @@
 /* Tag resolution of the core schema (YAML 1.2.2, section 10.3.2), word for word. */
-#include "base/yaml_scalar.h"
+#include "doc/yaml_scalar.h"
 
 #include "base/mem.h"
 

@@ -1,7 +1,7 @@
 /* A document that a person wrote (a job file, a configuration): its values as a jansson tree, and
  * beside it the line of every value, so that a message can say where the mistake is:
  *   job.yaml:12: spec.template.spec.containers[0].command: expected a list of strings, got a number
- * YAML (base/yaml.h) and JSON give the same documents and the same messages.
+ * YAML (doc/yaml.h) and JSON give the same documents and the same messages.
  *
  * Fields are cursors: small values on the stack that know their way back to the root. A field whose
  * value is absent is fine to have; reading it says that it is missing. Threads: a document is

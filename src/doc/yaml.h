@@ -7,7 +7,7 @@
 #define ADLI_YAML_H
 
 #include "base/buf.h"
-#include "base/doc.h"
+#include "doc/doc.h"
 
 /* As adli_doc_parse with ADLI_DOC_YAML. out->name is set by the caller (adli_doc_parse). */
 ADL_MUST adl_status adli_yaml_read(const char *text, size_t length, adli_doc *out);

@@ -2,7 +2,7 @@
  * could take it for anything else; text of several lines as a literal block; all others in double
  * quotes. */
 #include "base/mem.h"
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include <inttypes.h>
 #include <string.h>

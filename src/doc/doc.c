@@ -1,11 +1,11 @@
 /* Documents: the two formats behind one door. JSON is parsed by jansson, which keeps no positions,
  * so a second walk over the text, known to be good by then, finds the line of every value. */
-#include "base/doc.h"
+#include "doc/doc.h"
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include <stdarg.h>
 #include <stdio.h>

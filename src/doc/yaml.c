@@ -1,10 +1,10 @@
 /* libyaml's events into a document. Aliases are expanded as copies, because the tree is the
  * caller's to change; what every node stands for, with its aliases expanded, is counted in values
  * and bytes against the limits before it is copied, so that a few lines cannot become gigabytes. */
-#include "base/yaml.h"
+#include "doc/yaml.h"
 
 #include "base/mem.h"
-#include "base/yaml_scalar.h"
+#include "doc/yaml_scalar.h"
 
 #include <stdlib.h>
 #include <string.h>

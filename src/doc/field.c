@@ -1,5 +1,5 @@
 /* Reading the fields of a document with messages that say where and what. */
-#include "base/doc.h"
+#include "doc/doc.h"
 
 #include "base/buf.h"
 #include "base/mem.h"
