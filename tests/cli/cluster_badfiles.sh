@@ -39,7 +39,7 @@ lines = [
     ("apiVersion: adaptdl.petuum.com/v1", "apiVersion", ["v1", "1", "[a]", "-"]),
     ("kind: AdaptDLJob", "kind", ["Job", "1", "{}", "-"]),
     ("metadata:", "metadata", ["1", "text", "[a]", "-"]),
-    ("  name: good", "metadata.name", ["1", "[a]", "A", "a/b", "../a", "a.b", "'a b'", '"a\\0b"', "''", 64 * "a"]),
+    ("  name: good", "metadata.name", ["1", "[a]", "A", "a/b", "../a", "a.b", "'a b'", "''", 64 * "a"]),
     ("  namespace: team", "metadata.namespace", ["1", "{}", "a/b", "..", "''"]),
     ("  labels:", "metadata.labels", ["1", "text", "[a]"]),
     ("    part: one", "metadata.labels.part", ["1", "true", "[a]", "'a b'"]),
@@ -47,7 +47,7 @@ lines = [
     ("    note: any", "metadata.annotations.note", ["1", "true", "[a]"]),
     ("spec:", "spec", ["1", "text", "[a]", "-"]),
     ("  minReplicas: 1", "spec.minReplicas", ["-1", "1.5", "one", "'1'", "[1]", "10001"]),
-    ("  maxReplicas: 4", "spec.maxReplicas", ["0", "-1", "many", "'4'", "{}", "99999999999999999999"]),
+    ("  maxReplicas: 4", "spec.maxReplicas", ["0", "-1", "many", "'4'", "{}"]),
     ("  preemptible: false", "spec.preemptible", ["1", "no", "'true'", "[]"]),
     ("  maxRetries: 2", "spec.maxRetries", ["-1", "1.5", "two", "'2'"]),
     ("  template:", "spec.template", ["1", "text", "[a]", "-"]),
@@ -58,7 +58,7 @@ lines = [
     ("      - name: main", container + ".name", ["1", "[a]", "A", "a/b", "''"]),
     ("        image: example.com/x:1", container + ".image", ["1", "[a]", "true"]),
     ("        workingDir: /", container + ".workingDir", ["1", "[a]", "relative", "../x"]),
-    ("        command: [sleep, '1']", container + ".command", ["1", "text", "{a: b}", "[1]", "[[a]]", "['']", '["a\\0b"]']),
+    ("        command: [sleep, '1']", container + ".command", ["1", "text", "{a: b}", "[1]", "[[a]]", "['']"]),
     ("        args: ['2']", container + ".args", ["1", "text", "{a: b}", "[1]", "[{}]"]),
     ("        env:", container + ".env", ["1", "text", "[1]", "[{value: a}]", "[{name: 'a=b'}]", "[{name: A, vlaue: b}]"]),
     ("        - name: DATA", container + ".env[0].name", ["1", "[]", "''"]),
@@ -153,6 +153,10 @@ whole deep 400 :1: deep
 whole empty 400 : empty
 printf -- '---\na: 1\n---\nb: 2\n' >"$tmp/two_documents.yaml"
 whole two_documents 400 : document
+sed 's/minReplicas: 1/minReplicas: 99999999999999999999/' "$tmp/bad/good.yaml" >"$tmp/number.yaml"
+whole number 400 :11: 99999999999999999999
+sed 's/name: good/name: "a\\0b"/' "$tmp/bad/good.yaml" >"$tmp/nul.yaml"
+whole nul 400 :4: NUL
 { cat "$tmp/bad/good.yaml"; echo 'kind: AdaptDLJob'; } >"$tmp/twice.yaml"
 whole twice 400 : kind
 sed 's/minReplicas: 1/minreplicas: 1/' "$tmp/bad/good.yaml" >"$tmp/spelling.yaml"
@@ -175,9 +179,7 @@ json json_text '"text"' ''
 json json_deep "$(head -c 100000 /dev/zero | tr '\0' '[')" ''
 json json_twice '{"kind": "AdaptDLJob", "kind": "AdaptDLJob"}' ''
 mkdir "$tmp/tar"
-cp "$tmp/bad/3.yaml" "$tmp/tar/job.yaml"
-tar -C "$tmp/tar" -cf "$tmp/job.tar" job.yaml
-cp "$(sed -n 's/^\([0-9]*\) .* metadata.name$/\1/p' "$tmp/bad/index" | sed -n "4s|.*|$tmp/bad/&.yaml|p")" "$tmp/tar/job.yaml"
+sed 's|name: good|name: a/b|' "$tmp/bad/good.yaml" >"$tmp/tar/job.yaml"
 tar -C "$tmp/tar" -cf "$tmp/job.tar" job.yaml
 refused_by_api application/x-tar "$tmp/job.tar" 400 ':4:' metadata.name && ok archive || not_ok archive "see above"
 refused_by_api application/x-tar "$tmp/garbage.yaml" 400 '' '' && ok no_archive || not_ok no_archive "see above"
@@ -185,7 +187,6 @@ refused_by_api text/html "$tmp/bad/good.yaml" 415 '' '' && ok wrong_type || not_
 
 # ---- and nothing came of it ----
 call ls -A
-[ "$rc" -ne 0 ] && call ls
 [ "$(wc -l <"$tmp/out")" -eq 1 ] && ok no_job_was_created || not_ok no_job_was_created "$(cat "$tmp/out")"
 left=$(find "$tmp/s/jobs" "$tmp/s/uploads" -mindepth 1 2>/dev/null)
 [ -z "$left" ] && ok no_file_is_left || not_ok no_file_is_left "$left"
