@@ -6,7 +6,8 @@ CMAKE := cmake -G Ninja -S .
 # Ninja in a folder, silent unless it fails.
 ninja = ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
-.PHONY: all help setup build asan-build tsan-build clang demo test asan bench check fuzz clean
+.PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-python test-browser \
+	asan bench bench-torch wheel check fuzz clean
 
 all: setup build
 
@@ -15,8 +16,11 @@ help:
 
 ## make          set up and build (build/release/bin)
 ## make demo     set up, build and run the main job
-## make test     set up, build and run every test, plain and under sanitizers
+## make test     set up, build and run the tests, plain and under sanitizers
+## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
 ## make bench    the performance table
+## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
+## make wheel    the Python package, in dist/
 ## make check    format, lint, layering, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
 ## make fuzz     a long fuzzing run (FUZZ_SECONDS each, default 300)
@@ -43,7 +47,18 @@ demo: build
 	@tools/demo $(BUILD)
 
 test: build asan-build tsan-build clang
-	@tools/test
+	@tools/test unit
+
+test-e2e: build asan-build
+	@tools/test e2e
+
+test-python: build
+	@tools/setup python
+	@tools/test python
+
+test-browser: build
+	@tools/setup browser
+	@tools/test browser
 
 asan: asan-build
 	@tests/run --label asan build/asan/tests/test_*
@@ -51,6 +66,16 @@ asan: asan-build
 bench: build
 	@tools/setup bench
 	@tools/bench $(BUILD)
+
+bench-torch: setup
+	@tools/setup python
+	@tools/build-python
+	@tools/bench-torch
+
+wheel: setup
+	@tools/setup python
+	@/usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist .
+	@ls dist/*.whl
 
 check: clang
 	@tools/check
