@@ -235,9 +235,10 @@ def resumes(stop):
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     adl.init_process_group("nccl")
     model = adl.AdaptiveDataParallel(net, optimizer, schedule)
+    loader = adl.AdaptiveDataLoader(images(320), batch_size=16, shuffle=True)
     steps = 0
     for _ in adl.remaining_epochs_until(2):
-        for x, y in adl.AdaptiveDataLoader(images(320), batch_size=16, shuffle=True):
+        for x, y in loader:
             if steps == int(stop):
                 os.kill(os.getpid(), signal.SIGTERM)
             steps += 1

@@ -274,6 +274,71 @@ def test_accumulation_equals_the_larger_batch(replicas, m, s, clip, kind):
             assert torch.allclose(a, b, rtol=1e-4, atol=2e-5)
 
 
+class Scaler:
+    """A loss scaler that changes its mind after every third batch: in the middle of a step, too."""
+
+    def __init__(self):
+        self.factor, self.batches = 4.0, 0
+
+    def is_enabled(self):
+        return True
+
+    def scale(self, tensor):
+        return tensor * self.factor
+
+    def get_scale(self):
+        return self.factor
+
+    def step(self, optimizer):
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                param.grad /= self.factor
+        optimizer.step()
+
+    def update(self):
+        self.batches += 1
+        if self.batches % 3 == 0:
+            self.factor = 64.0 / self.factor
+
+    def state_dict(self):
+        return dict(vars(self))
+
+    def load_state_dict(self, state):
+        vars(self).update(state)
+
+
+def scaled(scaler, m, s):
+    torch.manual_seed(6)
+    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    adl.init_process_group("gloo")
+    rule = adl.scaling_rules.LinearScale()
+    model = adl.AdaptiveDataParallel(net, optimizer, mp_scaler=scaler, scaling_rule=rule)
+    rule.scale_lr = lambda scale: 1.0
+    torch.manual_seed(7)
+    data = TensorDataset(torch.randn(1024, 6), torch.randint(3, (1024,)))
+    for _ in adl.remaining_epochs_until(1):
+        for x, y in Micro(data, 32, m, s):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            if scaler is None:
+                loss.backward()
+                optimizer.step()
+            else:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+    return parameters(net), (model.gns.sqr_avg(), model.gns.var_avg())
+
+
+@pytest.mark.parametrize("replicas,m,s", [(1, 32, 0), (1, 8, 3), (2, 16, 0), (2, 4, 3)])
+def test_loss_scales_may_change_at_any_time(replicas, m, s):
+    plain, known = torch_fork.replicas(replicas, scaled, None, m, s)[0]
+    for parts, found in torch_fork.replicas(replicas, scaled, Scaler(), m, s):
+        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(parts, plain))
+        assert found == pytest.approx(known, rel=1e-3, abs=1e-6)
+
+
 # ---- several passes, several wrappers, hooks of one's own ----
 
 def two_passes():

@@ -78,8 +78,10 @@ class Bucket:
         for row in zip(self.starts, self.sizes, self.groups):
             rows.extend(row)
         self.segments = rows.tobytes()
-        self.sum = None      # accumulated gradients
-        self.before = None   # the first of a pair
+        self.sum = None      # accumulated gradients, and the loss scale that they have
+        self.sum_scale = None
+        self.before = None   # the first of a pair, likewise
+        self.before_scale = None
         self.turn = 0        # which part of large gradients is looked at
         self.moments = None  # Adam's second moments, flat
         self._shown = self._shown_capsules = None

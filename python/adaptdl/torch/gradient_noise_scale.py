@@ -225,6 +225,7 @@ class GradientNoiseScale:
         for old in self._old.values():
             if old.sum is not None:
                 found.update(zip(old.params, torch.split(old.sum, old.sizes)))
+                bucket.sum_scale = old.sum_scale  # all of one batch: the same
         if found and self._micro > 0:
             zeros = torch.zeros_like(bucket.block)
             parts = torch.split(zeros, bucket.sizes)
