@@ -1,6 +1,7 @@
 """Replicas of PyTorch jobs for tests, cheaply: torch is imported once, and replicas are forks of the test,
 made before anything is initialized in it. A replica runs a function and hands its result back."""
 
+import contextlib
 import faulthandler
 import os
 import pickle
@@ -15,6 +16,9 @@ import torch
 
 import adaptdl.torch
 from adaptdl import _core
+
+with contextlib.suppress(ImportError):  # newer ones load it with the first optimizer, which takes seconds
+    import torch._dynamo
 
 TIMEOUT_S = int(os.environ.get("ADL_FORK_TIMEOUT_S", 120))
 
