@@ -440,6 +440,30 @@ def test_communication_hooks_of_the_program():
     torch_fork.replicas(2, own_hook)
 
 
+def sparse(replicas):
+    torch.manual_seed(9)
+    net = nn.Sequential(nn.EmbeddingBag(20, 4, sparse=True), nn.Linear(4, 2))
+    plain = copy.deepcopy(net)
+    optimizer, plain_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (net, plain))
+    adl.init_process_group("gloo")
+    model = adl.AdaptiveDataParallel(net, optimizer)
+    other = DistributedDataParallel(plain)
+    data = TensorDataset(torch.randint(20, (96, 3)), torch.randint(2, (96,)))
+    for _ in adl.remaining_epochs_until(1):
+        for x, y in adl.AdaptiveDataLoader(data, batch_size=8):
+            for m, o in ((model, optimizer), (other, plain_optimizer)):
+                o.zero_grad()
+                F.cross_entropy(m(x), y).backward()
+                o.step()
+    for a, b in zip(net.parameters(), plain.parameters()):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_sparse_gradients(replicas):
+    torch_fork.replicas(replicas, sparse, replicas)
+
+
 # ---- rules of one's own, learning rates ----
 
 def own_rule():
@@ -453,7 +477,12 @@ def own_rule():
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
     seen = []
     inner = optimizer.step
-    optimizer.step = lambda *a, **k: (seen.append([g["lr"] for g in optimizer.param_groups]), inner(*a, **k))[1]
+
+    def watched(*args, **kwargs):
+        seen.append([g["lr"] for g in optimizer.param_groups])
+        return inner(*args, **kwargs)
+
+    optimizer.step = watched
     adl.init_process_group("gloo")
     model = adl.AdaptiveDataParallel(net, optimizer, schedule, scaling_rule=Cubic())
     data = TensorDataset(torch.randn(64, 4))

@@ -94,3 +94,18 @@ def replicas(count, function, *args, status=0, **variables):
                 with open(path, "rb") as file:
                     results.append(pickle.load(file))
         return results
+
+
+def one(test):
+    """Decorator: the test runs in a replica of its own."""
+    return on(1)(test)
+
+
+def on(count):
+    """Decorator: the test runs on so many replicas of one job."""
+    def decorate(test):
+        def run():
+            replicas(count, test)
+        run.__name__ = test.__name__
+        return run
+    return decorate

@@ -84,8 +84,7 @@ class GradientNoiseScale:
         self._groups = len(optimizer.param_groups)
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups)
                           for p in group["params"]}
-        name = adp.name
-        self._meter = _core.Meter(name, self._groups)
+        self._meter = _core.Meter(adp.name, self._groups)
         if accum_scale is not None:
             self._meter.accum_scale = accum_scale
         self._buckets = {}     # by number
@@ -183,17 +182,21 @@ class GradientNoiseScale:
         finds in the block after the last bucket's call, so the mean need not be there earlier."""
         if bucket.index() == 0:
             self._begin()
-        known = self._bucket(bucket)
-        if not self._optim:
-            self._accumulate(known)
-        elif self._single:
-            self._see_single(known)
+        block = bucket.buffer()
+        if block.is_sparse:
+            future = self._average_sparse(block)
         else:
-            self._average(known, bucket)
+            known, future = self._bucket(bucket), None
+            if not self._optim:
+                self._accumulate(known)
+            elif self._single:
+                self._see_single(known)
+            else:
+                self._average(known, bucket)
         if bucket.is_last():
             self._old = {}
             self._finish()
-        return _done(known.block)
+        return _done(block) if future is None else future
 
     def _begin(self):
         self._works.clear()
@@ -211,8 +214,8 @@ class GradientNoiseScale:
         bucket = self._buckets.get(index)
         if bucket is None or bucket.key[:2] != (block.data_ptr(), block.numel()):
             params = grad_bucket.parameters()
+            self._have_before = False
             if index == 0:
-                self._have_before = False
                 self._old, self._buckets = self._buckets, {}
             bucket = Bucket(block, params, self._group_of, self._groups)
             self._take_over(bucket)
@@ -275,6 +278,7 @@ class GradientNoiseScale:
         own = self.user_hook is not None  # which divides by the number of replicas itself
         factor = 1.0 if own else 1.0 / self._replicas
         if micro == 1:
+            bucket.sum = None
             self._local = _plus(self._local, self._norms(bucket, factor))
         else:
             self._local = _plus(self._local, self._norms(bucket, 1.0))
@@ -291,6 +295,15 @@ class GradientNoiseScale:
                                                         async_op=True)))
         else:
             self._works.append((bucket, None))
+
+    def _average_sparse(self, block):
+        """Gradients of sparse embeddings are averaged, and left out of the statistics."""
+        if not self._optim or self._micro > 0:
+            raise RuntimeError("sparse gradients cannot be accumulated: leave out gradient_accumulation")
+        if self._replicas == 1:
+            return _done(block)
+        work = dist.all_reduce(block / self._replicas, group=self._adp.process_group, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
 
     def _finish(self):
         """After the last bucket: waits for the means and takes their norms."""
@@ -333,6 +346,7 @@ class GradientNoiseScale:
             return
         if scale is not None:
             bucket.before.mul_(scale / bucket.before_scale)
+            bucket.before_scale = scale
         pair = bucket.compare(self._moments(bucket))
         self._pair = _plus(self._pair, pair if scale is None else _over(pair, scale))
 

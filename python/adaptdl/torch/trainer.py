@@ -6,7 +6,7 @@ import types
 import torch
 import torch.distributed as dist
 
-from adaptdl import _core, checkpoint, env
+from adaptdl import checkpoint, env
 from adaptdl.torch import data, epoch as epochs
 from adaptdl.torch.gradient_noise_scale import AdamGradientNoiseScale, GradientNoiseScale
 from adaptdl.torch.parallel import _State
@@ -86,7 +86,6 @@ class AdaptDLTorchTrainer:
         self.name = "trainer"
         self._epochs = None
         self._context = None
-        self._blocks = None
 
     def program_reentry(self, model, optimizer, lr_scheduler=None):
         """Register what is trained, and restore what was saved. The optimizer gains ``predict_gain(scale)``,
