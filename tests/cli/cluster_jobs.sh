@@ -224,9 +224,11 @@ while time.time() < end:
         if not piece:
             break
         data += piece
-    if not typed and b"long" in data:
-        os.write(fd, keys.encode())
-        typed = True
+    if not typed and keys and b"long" in data and b"\x1b[30;1H" in data:
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
+        if b"\x1b[12;1H" in data:  # drawn again in the new size
+            os.write(fd, keys.encode())
+            typed = True
 else:
     os.kill(pid, 9)
 sys.stdout.buffer.write(data)
@@ -241,6 +243,8 @@ for key in q $'\x03'; do
 import sys
 data = open(sys.argv[1], "rb").read()
 assert data.startswith(b"\x1b[?1049h\x1b[?25l") and b"long" in data and b"\x1b[32m" in data
+small = data[data.index(b"\x1b[30;1H"):]
+assert b"\x1b[12;1H" in small
 assert data.rstrip().endswith(b"\x1b[0m\x1b[?25h\x1b[?1049l"), data[-60:]
 EOF
 done

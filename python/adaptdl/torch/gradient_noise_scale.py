@@ -27,16 +27,27 @@ def _done(tensor):
     return future
 
 
+def _plus(a, b):
+    """The sum of norms, lists or tensors; a may be None."""
+    if a is None:
+        return b
+    return [x + y for x, y in zip(a, b)] if isinstance(b, list) else a + b
+
+
+def _over(norms, scale):
+    """Squared norms of gradients that are multiplied by scale, without it."""
+    if isinstance(norms, list):
+        square = float(scale) ** 2
+        return [norm / square for norm in norms]
+    return norms / scale.to(norms.dtype).square()
+
+
 class _Report:
     """Numbers on their way from a device: one copy, looked at later."""
 
-    def __init__(self, values, loss_scale, kind, events):
-        if loss_scale is not None:
-            values = torch.cat([values.reshape(-1), loss_scale.reshape(1).to(values)])
-        else:
-            values = values.reshape(-1)
-        self.scaled, self.kind, self.times = loss_scale is not None, kind, events
-        self.event = None
+    def __init__(self, values, kind, events):
+        values = values.reshape(-1)
+        self.kind, self.times, self.event = kind, events, None
         if values.is_cuda:
             self.host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             self.host.copy_(values, non_blocking=True)
@@ -46,13 +57,11 @@ class _Report:
             self.host = values
 
     def read(self):
-        """The numbers, the loss scale, and how long the step waited for gradients."""
+        """The numbers, and how long the step waited for gradients."""
         if self.event is not None:
             self.event.synchronize()
-        numbers = self.host.tolist()
-        loss_scale = numbers.pop() if self.scaled else 1.0
         waited = self.times[0].elapsed_time(self.times[1]) / 1e3 if self.times else 0.0
-        return numbers, loss_scale, waited
+        return self.host.tolist(), waited
 
 
 class GradientNoiseScale:
@@ -75,11 +84,12 @@ class GradientNoiseScale:
         self._groups = len(optimizer.param_groups)
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups)
                           for p in group["params"]}
-        name = getattr(adp, "_name", "adaptdl-dataparallel")
+        name = adp.name
         self._meter = _core.Meter(name, self._groups)
         if accum_scale is not None:
             self._meter.accum_scale = accum_scale
         self._buckets = {}     # by number
+        self._old = {}         # those before DDP made new ones
         self._ones = {}        # by device, for the loss scale
         self._works = []       # (bucket, work or future) of this pass
         self._optim = self._single = False
@@ -181,6 +191,7 @@ class GradientNoiseScale:
         else:
             self._average(known, bucket)
         if bucket.is_last():
+            self._old = {}
             self._finish()
         return _done(known.block)
 
@@ -202,8 +213,7 @@ class GradientNoiseScale:
             params = grad_bucket.parameters()
             if index == 0:
                 self._have_before = False
-                self._old = dict(self._buckets)
-                self._buckets.clear()
+                self._old, self._buckets = self._buckets, {}
             bucket = Bucket(block, params, self._group_of, self._groups)
             self._take_over(bucket)
             self._buckets[index] = bucket
@@ -212,7 +222,7 @@ class GradientNoiseScale:
     def _take_over(self, bucket):
         """Accumulated gradients move along when buckets change."""
         found = {}
-        for old in getattr(self, "_old", {}).values():
+        for old in self._old.values():
             if old.sum is not None:
                 found.update(zip(old.params, torch.split(old.sum, old.sizes)))
         if found and self._micro > 0:
@@ -223,18 +233,15 @@ class GradientNoiseScale:
                     part.copy_(found[param])
             bucket.sum = zeros
 
-    def _add_local(self, norms):
-        if self._local is None:
-            self._local = norms
-        elif isinstance(norms, list):
-            self._local = [a + b for a, b in zip(self._local, norms)]
-        else:
-            self._local = self._local + norms
+    def _norms(self, bucket, factor):
+        """The bucket's squared norms, without the loss scale."""
+        norms, scale = bucket.norms(factor, self._moments(bucket)), self._loss_scale(bucket.block)
+        return norms if scale is None else _over(norms, scale)
 
     def _accumulate(self, bucket):
         """A batch that does not end in a step: its gradient goes into the sum, and a zero stays behind, so
         that clipping and unscaling between backward and step see nothing to do."""
-        self._add_local(bucket.norms(1.0, self._moments(bucket)))
+        self._local = _plus(self._local, self._norms(bucket, 1.0))
         if bucket.sum is None or (self._micro == 0 and self._passes == 1):
             if bucket.sum is None:
                 bucket.sum = torch.empty_like(bucket.block)
@@ -263,13 +270,13 @@ class GradientNoiseScale:
 
     def _average(self, bucket, grad_bucket):
         """The last batch of a step: the mean over replicas and batches is under way when this returns."""
-        micro, moments = self._micro + 1, self._moments(bucket)
+        micro = self._micro + 1
         own = self.user_hook is not None  # which divides by the number of replicas itself
         factor = 1.0 if own else 1.0 / self._replicas
         if micro == 1:
-            self._add_local(bucket.norms(factor, moments))
+            self._local = _plus(self._local, self._norms(bucket, factor))
         else:
-            self._add_local(bucket.norms(1.0, moments))
+            self._local = _plus(self._local, self._norms(bucket, 1.0))
             if self._passes == 1:
                 self._rescale(bucket)
                 bucket.block.add_(bucket.sum).mul_(factor / micro)
@@ -293,8 +300,6 @@ class GradientNoiseScale:
         if cuda:
             self._times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             self._times[0].record()
-        total = None
-        waited = 0.0
         for bucket, work in self._works:
             if work is not None:
                 result = work.wait()
@@ -309,38 +314,26 @@ class GradientNoiseScale:
             loader = data.current_dataloader()
             if loader is not None:
                 loader._bound().add_sync(waited)
+        total = None
         for bucket, _ in self._works:
-            norms = bucket.norms(1.0, self._moments(bucket))
-            if total is None:
-                total = norms
-            elif isinstance(norms, list):
-                total = [a + b for a, b in zip(total, norms)]
-            else:
-                total = total + norms
+            total = _plus(total, self._norms(bucket, 1.0))
             if self._micro > 0:
                 bucket.sum.copy_(bucket.block)
             bucket.turn += 1
-        self._total = total
-        if self._sums is None:
-            self._sums = total
-        elif isinstance(total, list):
-            self._sums = [a + b for a, b in zip(self._sums, total)]
-        else:
-            self._sums = self._sums + total
+        self._total, self._sums = total, _plus(self._sums, total)
         self._works.clear()
 
     def _see_single(self, bucket):
         """The only gradient of a step, on the only replica: compared with the one before, in pairs."""
+        scale = self._loss_scale(bucket.block)
         if not self._have_before:
             bucket.keep()
+            bucket.before_scale = scale
             return
+        if scale is not None:
+            bucket.before.mul_(scale / bucket.before_scale)
         pair = bucket.compare(self._moments(bucket))
-        if self._pair is None:
-            self._pair = pair
-        elif isinstance(pair, list):
-            self._pair = [a + b for a, b in zip(self._pair, pair)]
-        else:
-            self._pair = self._pair + pair
+        self._pair = _plus(self._pair, pair if scale is None else _over(pair, scale))
 
     def _moments(self, bucket):
         """Adam's second moments and so on; None: gradients are measured as they are."""
@@ -396,22 +389,17 @@ class GradientNoiseScale:
 
     def _report(self, values, kind):
         first = values[0] if kind == "norms" else values
-        if not isinstance(first, list):
-            scale = self._loss_scale(first)
-            stacked = torch.stack(list(values)) if kind == "norms" else values
-            times, self._times = self._times, None
-            return _Report(stacked, scale, kind, times if kind == "norms" else None)
-        scale = 1.0
-        if self._scaler is not None and self._scaler.is_enabled():
-            scale = self._scaler.get_scale()
-        return kind, values, scale
+        if isinstance(first, list):
+            return kind, values
+        times, self._times = self._times, None
+        return _Report(torch.stack(list(values)) if kind == "norms" else values, kind, times)
 
     def _hand_in(self, report):
         if report == "first":
             self._meter.pair(None, 1.0)
             return
         if isinstance(report, _Report):
-            numbers, scale, waited = report.read()
+            numbers, waited = report.read()
             kind, count = report.kind, self._groups
             values = numbers
             if kind == "norms":
@@ -420,11 +408,11 @@ class GradientNoiseScale:
             if waited and loader is not None:
                 loader._bound().add_sync(waited)
         else:
-            kind, values, scale = report
+            kind, values = report
         if kind == "pair":
-            self._meter.pair(values, scale)
+            self._meter.pair(values, 1.0)
         else:
-            self._meter.norms(*values, scale)
+            self._meter.norms(*values, 1.0)
 
     def _restart(self):
         """The batch size has changed."""
