@@ -595,6 +595,40 @@ TEST(a_lost_node_is_not_the_jobs_fault)
     close_world(&w);
 }
 
+/* Whichever is seen first. */
+TEST(replicas_that_miss_a_lost_one_have_not_failed)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 2));
+    REQUIRE_OK(submit(&w, "pair", "  minReplicas: 2\n"));
+    for (int turn = 0; turn < 2; turn++) {
+        step(&w, 1);
+        step(&w, 1);
+        REQUIRE(w.fake->group_count == turn + 1);
+        fake_group *group = &w.fake->groups[turn];
+        group->views[turn].state = ADLI_REPLICA_INTERRUPTED;
+        strcpy(group->views[turn].reason, "Lost");
+        group->views[1 - turn].state = ADLI_REPLICA_FAILED;
+        group->views[1 - turn].exit_code = 1;
+        fake_ring(w.fake);
+        step(&w, 1);
+        CHECK_INT(int_of(&w, "pair", "failures"), 0);
+    }
+    CHECK_INT(events_with(&w, "ReplicaFailed"), 0);
+    step(&w, 1);
+    step(&w, 1);
+    REQUIRE(w.fake->group_count == 3);
+    fake_group *group = &w.fake->groups[2]; /* too little memory is its own fault nevertheless */
+    group->views[0].state = ADLI_REPLICA_INTERRUPTED;
+    strcpy(group->views[0].reason, "Lost");
+    group->views[1].state = ADLI_REPLICA_FAILED;
+    strcpy(group->views[1].reason, "OOMKilled");
+    step(&w, 1);
+    CHECK_INT(int_of(&w, "pair", "failures"), 1);
+    CHECK(events_with(&w, "OOMKilled") > 0);
+    close_world(&w);
+}
+
 TEST(deletion_stops_removes_and_frees_the_name)
 {
     world w;
