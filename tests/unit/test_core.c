@@ -821,6 +821,39 @@ TEST(every_write_may_fail_once)
            failures);
 }
 
+/* Any allocation may fail: an error or a delay, never a crash, a loss or a second start. */
+TEST(every_allocation_may_fail)
+{
+    int64_t most = 1, points = 0;
+    for (int64_t nth = 1; nth <= most && !adlt_failed; nth++, points++) {
+        world w;
+        REQUIRE_OK(open_world(&w, 1, 2));
+        int64_t before = adli_mem_count();
+        adli_mem_fail_at(nth);
+        adl_status status = submit(&w, "job", "");
+        CHECK(status == ADL_OK || status == ADL_ENOMEM || status == ADL_EIO);
+        for (int i = 0; i < 3; i++)
+            step(&w, 1);
+        status = adli_core_hints(w.core, "default", "job", good_hints, strlen(good_hints));
+        adli_buf_clear(&w.out);
+        status = adli_core_cluster(w.core, &w.out);
+        for (int i = 0; i < 3; i++)
+            step(&w, 61);
+        adli_mem_fail_at(0);
+        most = adli_mem_count() - before;
+        adli_buf_fini(&w.out); /* it remembers its failure */
+        adli_buf_init(&w.out, 16 << 20);
+        if (field(&w, "job", "phase") == NULL)
+            CHECK_OK(submit(&w, "job", ""));
+        for (int i = 0; i < 3; i++)
+            step(&w, 61);
+        CHECK_STR(text_of(&w, "job", "phase"), "Running");
+        CHECK_INT(w.fake->broken, 0);
+        close_world(&w);
+    }
+    printf("info - %lld allocations failed in turn\n", (long long)points);
+}
+
 TEST(metrics_are_there)
 {
     world w;
