@@ -117,7 +117,7 @@ def test_names(path):
     harness.script(BEGIN + """
 Number("a")
 fails(ValueError, lambda: Number("a"), "exists already")
-for name in ("", "a/b", "..", "x" * 81, "new\\nline", "nul\\0"):
+for name in ("", "adaptdl.epoch", "a/b", "..", "x" * 81, "new\\nline", "nul\\0"):
     fails(ValueError, lambda: Number(name))
 for name in (None, 5, b"a"):
     fails(TypeError, lambda: Number(name))
