@@ -18,6 +18,7 @@ typedef struct cluster {
     char state[64], socket[96];
     pid_t daemon; /* 0: none */
     int ready_fd; /* becomes readable when the daemon serves; -1 */
+    int status;   /* of the daemon that ended, as of waitpid */
     char program[512];
 } cluster;
 
@@ -94,24 +95,23 @@ static inline bool cluster_ready(cluster *c, int timeout_ms)
 /* Sends the signal (0: none) and waits for its end; returns the status as of waitpid. */
 static inline int cluster_end(cluster *c, int number)
 {
-    int status = 0;
     if (c->daemon > 0) {
         if (number)
             kill(c->daemon, number);
-        waitpid(c->daemon, &status, 0);
+        while (waitpid(c->daemon, &c->status, 0) < 0 && errno == EINTR)
+            continue;
     }
     if (c->ready_fd >= 0)
         close(c->ready_fd);
     c->ready_fd = -1;
     c->daemon = 0;
-    return status;
+    return c->status;
 }
 
 /* Has it ended by itself? */
 static inline bool cluster_ended(cluster *c)
 {
-    int status;
-    if (c->daemon > 0 && waitpid(c->daemon, &status, WNOHANG) == c->daemon)
+    if (c->daemon > 0 && waitpid(c->daemon, &c->status, WNOHANG) == c->daemon)
         c->daemon = 0;
     return c->daemon <= 0;
 }

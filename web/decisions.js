@@ -1,6 +1,6 @@
 // The decision log: what each round did with a job, and why, in words.
 import { h } from './dom.js';
-import { clock, dateTime, factor, places } from './format.js';
+import { NONE, clock, dateTime, factor, places } from './format.js';
 
 const same = (a, b) => a.length === b.length && [...a].sort().join() === [...b].sort().join();
 
@@ -41,7 +41,7 @@ export function decisionsTable(decisions, withJob) {
             h(
                 'td',
                 { role: 'cell', 'data-label': 'Speedup', class: 'number' },
-                factor(decision.speedup),
+                decision.after?.length ? factor(decision.speedup) : NONE,
             ),
             h(
                 'td',

@@ -1,6 +1,6 @@
 // The tables of jobs: those that are not over, and those that are.
 import { h } from './dom.js';
-import { NONE, clock, dateTime, duration, factor, number, percent, when } from './format.js';
+import { NONE, clock, dateTime, duration, number, percent, when } from './format.js';
 import { lookOf } from './looks.js';
 
 export const ROWS_MAX = 500; // of a table
@@ -33,7 +33,7 @@ export function progressBar(job, now) {
             h(
                 'span',
                 { class: 'muted', title: `estimated finish ${dateTime(finish)}` },
-                `about ${duration(finish - now)} left, ${clock(finish)}`,
+                `${duration(finish - now)} left, ${clock(finish).slice(0, 5)}`,
             ),
     );
 }
@@ -88,7 +88,6 @@ export const ACTIVE = [
         'statistical efficiency: progress of an example, compared with the initial batch size',
     ),
     measure('Goodput', 'goodput', number, 'throughput × efficiency'),
-    measure('Speedup', 'speedup', factor, 'goodput, compared with one replica'),
     { name: 'Progress', value: (job) => job.train?.fractionDone, cell: progressBar },
     RESTARTS,
     {

@@ -37,6 +37,12 @@ typedef struct adl_accumulator adl_accumulator;
 ADL_API ADL_MUST adl_status adl_accumulator_new(adl_context *ctx, const char *name,
                                                 adl_accumulator **out);
 
+/* Were its sums taken over from a checkpoint? */
+ADL_API bool adl_accumulator_restored(const adl_accumulator *accumulator);
+/* Ends it before its context does: later checkpoints are without it. For programs that make one per
+ * epoch, once the epoch is over; not inside its scope. NULL is fine. */
+ADL_API void adl_accumulator_free(adl_accumulator *accumulator);
+
 /* value[key] += amount. Works in both modes. A failure (key empty or too long, no memory) also stops
  * the context. */
 ADL_API adl_status adl_accumulator_add(adl_accumulator *accumulator, const char *key,

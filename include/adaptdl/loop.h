@@ -30,9 +30,10 @@ extern "C" {
 typedef struct adl_loop adl_loop;
 
 /* A loop over `examples` examples, batch_size of them per optimizer step over all replicas together.
- * The name makes its state in the checkpoint: unique in the program, NULL for "loader-<ordinal>". A
- * saved position is taken over. Belongs to the context. EINVAL: batch_size or examples below 1.
- * ESTATE: the name is taken. */
+ * examples 0: the caller goes over its data in a way of its own; it moves the index
+ * (adl_loop_set_index) and knows when the loop is over. The name makes its state in the checkpoint:
+ * unique in the program, NULL for "loader-<ordinal>". A saved position is taken over. Belongs to the
+ * context. EINVAL: batch_size below 1. ESTATE: the name is taken. */
 ADL_API ADL_MUST adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples,
                                          int batch_size, adl_loop **out);
 
@@ -44,6 +45,10 @@ ADL_API ADL_MUST adl_status adl_loop_new(adl_context *ctx, const char *name, siz
 ADL_API ADL_MUST adl_status adl_loop_autoscale(adl_loop *loop, int max_batch_size, int min_local,
                                                int max_local, bool accumulation);
 
+/* The checks of adl_loop_autoscale alone, for a loop that is yet to be made: name is for the text. */
+ADL_API ADL_MUST adl_status adl_loop_check_bounds(const char *name, int batch_size,
+                                                  int max_batch_size, int min_local, int max_local);
+
 /* Enters the loop, inside an epoch. *run is false when there is nothing to do: the context was
  * stopped, or this loop of the epoch had finished before a restart. ESTATE (and the context is
  * stopped): outside an epoch loop, or while another loop runs. */
@@ -53,8 +58,9 @@ ADL_API adl_status adl_loop_begin(adl_loop *loop, bool *run);
  * present one is kept unless another is at least 5 % better. */
 ADL_API adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps);
 
-/* Before each batch of `size` examples on this replica. Between optimizer steps this is a step boundary, where the replicas agree on
- * stopping and on background checkpoints. false: do not run the batch, the context was stopped.
+/* Before each batch of `size` examples on this replica. Between optimizer steps this is a step boundary,
+ * where the replicas agree on stopping and on background checkpoints. false: do not run the batch, the
+ * context was stopped.
  * last_of_pass: then the batch ends in an optimizer step, however many were accumulated, so that
  * no gradient is left over. */
 ADL_API bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass);
@@ -69,6 +75,26 @@ ADL_API bool adl_loop_more(adl_loop *loop);
 /* Leaves the loop; on a context that was not stopped it counts as finished. Harmless when the loop
  * was not entered. */
 ADL_API void adl_loop_end(adl_loop *loop);
+
+/* Makes this the training loop, which the first adl_dp_step or adl_meter_begin in it does otherwise.
+ * ESTATE: another one is. */
+ADL_API ADL_MUST adl_status adl_loop_train(adl_loop *loop);
+/* Adds to the time that the present batch spends waiting for gradients. */
+ADL_API void adl_loop_add_sync(adl_loop *loop, double seconds);
+/* The present batch is not to be profiled. */
+ADL_API void adl_loop_no_profile(adl_loop *loop);
+
+/* Other sizes until the next pass, for programs that choose them themselves. EINVAL: local_bsz below 1,
+ * accum_steps below 0. */
+ADL_API ADL_MUST adl_status adl_loop_set_sizes(adl_loop *loop, int local_bsz, int accum_steps);
+
+/* For loops that move their index themselves: the index as it is to be saved. */
+ADL_API void adl_loop_set_index(adl_loop *loop, uint64_t index);
+/* The index at which such a loop ends, saved too; 0 until set. When the data is laid out anew (by the
+ * batch size, say) its length changes, and the index moves along to the same share of it, rounded
+ * up: ceil(index end / end before). */
+ADL_API uint64_t adl_loop_end_index(const adl_loop *loop);
+ADL_API void adl_loop_set_end(adl_loop *loop, uint64_t end);
 
 /* The loop the program is in, NULL outside. */
 ADL_API adl_loop *adl_current_loop(adl_context *ctx);

@@ -54,6 +54,8 @@ ADL_API double adl_noise_gain(const adl_noise *noise, double scale);
 /* Scale-invariant iterations so far; add one step's gain with adl_noise_advance. */
 ADL_API double adl_noise_progress(const adl_noise *noise);
 ADL_API void adl_noise_advance(adl_noise *noise, double scale);
+/* Progress as it is to be; ignored when it is negative or not finite. */
+ADL_API void adl_noise_set_progress(adl_noise *noise, double progress);
 ADL_API bool adl_noise_biased(const adl_noise *noise);
 ADL_API size_t adl_noise_groups(const adl_noise *noise);
 

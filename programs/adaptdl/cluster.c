@@ -70,9 +70,9 @@ int cluster_failed(const cluster *k, adl_status status, int code, const adli_buf
     json_t *hold;
     const char *text = server_message(answer, &hold);
     int result = EXIT_REFUSED;
-    if (code == 401 || code == 403)
-        problem(command, result, "%s (the token is in ADAPTDL_TOKEN)",
-                text ? text : "the scheduler refuses the token");
+    if (code == 401 || (code == 403 && !text))
+        problem(command, result, "%s (set ADAPTDL_TOKEN to the cluster's token)",
+                text ? text : "the scheduler does not allow this");
     else if (code == HTTP_ABSENT)
         result = problem(command, EXIT_ABSENT, "%s", text ? text : "there is no such thing");
     else if (text)
@@ -214,7 +214,7 @@ static void note_signal(int number)
 
 void catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = note_signal};
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART}; /* for stdio */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);

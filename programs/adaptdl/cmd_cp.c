@@ -1,6 +1,6 @@
-/* `adaptdl cp`: files of a job to this machine. The names in a directory are the job's to choose, so
- * nothing is written but plain components below the destination, and no link on the way is followed. A
- * file is written under another name and renamed when it is whole. */
+/* `adaptdl cp`: files of a job to this machine. The names in a directory are the job's to
+ * choose, so nothing is written but plain components below the destination, and no link on the
+ * way is followed. A file is written under another name and renamed when it is whole. */
 #include "cluster.h"
 #include "commands.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 64, REMOTE_MAX = 4096 };
+enum { DEPTH_MAX = 64, REMOTE_MAX = 4096, LEFT_OUT = -1 };
 
 typedef struct copying {
     cluster *k;
@@ -20,7 +20,8 @@ typedef struct copying {
     bool to_stdout;
     adli_stream *stream;
     adli_buf listing; /* of a directory */
-    int64_t files, bytes;
+    int depth;
+    int left_out; /* links out of the job's directory */
 } copying;
 
 static adl_status take(void *user, const char *data, size_t length)
@@ -30,7 +31,6 @@ static adl_status take(void *user, const char *data, size_t length)
         adli_buf_append(&p->listing, data, length);
         return adli_buf_check(&p->listing);
     }
-    p->bytes += (int64_t)length;
     if (p->to_stdout)
         return fwrite(data, 1, length, stdout) == length
                    ? ADL_OK
@@ -71,6 +71,10 @@ static int fetch(copying *p, const char *remote, bool *directory)
     else if (status != ADL_OK || code >= 400)
         result =
             cluster_failed(p->k, status, code, p->stream ? adli_stream_answer(p->stream) : NULL);
+    if (code == 403 && p->depth > 0) { /* told; the rest of the directory is copied nevertheless */
+        p->left_out++;
+        result = LEFT_OUT;
+    }
     *directory = p->stream && adli_stream_is_directory(p->stream);
     adli_stream_close(p->stream);
     p->stream = NULL;
@@ -137,6 +141,7 @@ static int copy_path(copying *p, const char *remote, int parent, const char *nam
     p->fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (p->fd < 0)
         return cannot_write(name);
+    p->depth = depth;
     int status = fetch(p, remote, &directory);
     if (close(p->fd) != 0 && status == EXIT_DONE)
         status = cannot_write(name);
@@ -144,11 +149,11 @@ static int copy_path(copying *p, const char *remote, int parent, const char *nam
     if (status == EXIT_DONE && !directory) {
         if (renameat(parent, temporary, parent, name) != 0)
             status = cannot_write(name);
-        else
-            p->files++;
     }
     if (status != EXIT_DONE || directory)
         unlinkat(parent, temporary, 0);
+    if (status == LEFT_OUT)
+        return EXIT_DONE;
     return status == EXIT_DONE && directory ? copy_entries(p, remote, parent, name, depth) : status;
 }
 
@@ -187,6 +192,12 @@ static int copy_to_stdout(copying *p, const char *remote)
     return status;
 }
 
+static bool below(const char *path, const char *directory)
+{
+    size_t length = strlen(directory);
+    return strncmp(path, directory, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
 /* "JOB:/path" into its parts; path without a slash at its end. */
 static int parse_source(const cluster *k, const char *text, job_name *job, char *remote)
 {
@@ -209,8 +220,7 @@ static int parse_source(const cluster *k, const char *text, job_name *job, char 
     }
     for (size_t end = strlen(remote); end > 1 && remote[end - 1] == '/'; end--)
         remote[end - 1] = '\0';
-    if (strncmp(remote, "/adaptdl/share", 14) != 0 &&
-        strncmp(remote, "/adaptdl/checkpoint", 19) != 0)
+    if (!below(remote, "/adaptdl/share") && !below(remote, "/adaptdl/checkpoint"))
         return usage_error("cp",
                            "\"%.80s\": the path must be below /adaptdl/share or "
                            "/adaptdl/checkpoint",
@@ -236,6 +246,8 @@ static int run_cp(cli *c)
     if (status == EXIT_DONE)
         status = strcmp(cli_argument(c, 1), "-") == 0 ? copy_to_stdout(&p, remote)
                                                       : copy_to(&p, remote, cli_argument(c, 1));
+    if (status == EXIT_DONE && p.left_out > 0)
+        status = EXIT_PROBLEM;
     adli_buf_fini(&p.listing);
     cluster_close(&k);
     return status;
@@ -247,7 +259,10 @@ const cli_command command_cp = {
     .usage = "JOB:/adaptdl/share/PATH DEST",
     .text = "Copies a file or a directory that a job wrote below /adaptdl/share or "
             "/adaptdl/checkpoint. When DEST is a directory the copy goes into it; - is standard "
-            "output. A file that is there is replaced when the copy is complete.",
+            "output. A file that is there is replaced when the copy is complete. Links that lead "
+            "out of "
+            "the job's directories are left out.",
+    .exits = "0 all of it was copied, 1 links were left out; otherwise as in adaptdl --help.",
     .examples = "adaptdl cp hello-world-kgjsc:/adaptdl/share/foo.txt foo.txt\n"
                 "adaptdl cp mnist-x7k2p:/adaptdl/share/log.txt - | tail",
     .arguments = COMPLETE_JOB,

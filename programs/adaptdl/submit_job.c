@@ -19,10 +19,18 @@ static json_t *member(json_t *object, const char *field)
     return json_is_null(value) ? NULL : value;
 }
 
-/* An empty list counts as none. */
+/* An empty list counts as none; what is no list is left for the check to complain about. */
 static bool has_list(json_t *object, const char *field)
 {
-    return json_array_size(member(object, field)) > 0;
+    json_t *value = member(object, field);
+    return value && (!json_is_array(value) || json_array_size(value) > 0);
+}
+
+/* A field that is something else than a list: the check of the file is to say so. */
+static bool is_wrong(json_t *object, const char *field)
+{
+    json_t *value = member(object, field);
+    return value && !json_is_array(value);
 }
 
 static void set_new(editor *e, json_t *object, const char *field, json_t *value)
@@ -40,8 +48,8 @@ static void append_words(json_t *list, const char *const *words, size_t count)
         json_array_append_new(list, json_string(words[i]));
 }
 
-/* Variables of the image and --tensorboard, unless the job sets them itself. They come first, so that the
- * job's own may refer to them. */
+/* Variables of the image and --tensorboard, unless the job sets them itself. They come first, so
+ * that the job's own may refer to them. */
 static void add_variable(editor *e, json_t *first, const char *name, size_t length,
                          const char *value)
 {
@@ -129,7 +137,10 @@ static adl_status apply(editor *e, const char *source, const job_edits *edits)
         set_new(e, e->metadata, "namespace", json_string(edits->ns));
     if (edits->image && edits->image->workdir && !member(e->container, "workingDir"))
         set_new(e, e->container, "workingDir", json_string(edits->image->workdir));
-    edit_env(e, edits);
+    if (!is_wrong(e->container, "env"))
+        edit_env(e, edits);
+    if (is_wrong(e->container, "command") || is_wrong(e->container, "args"))
+        return ADL_OK;
     return edit_command(e, source, edits);
 }
 

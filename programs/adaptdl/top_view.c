@@ -110,7 +110,7 @@ static void draw_head(view *v, const json_t *state)
         snprintf(cell, sizeof cell, "%s %d", phases[i], whole_of(counts, phases[i]));
         put_coloured(v, &text, whole_of(counts, phases[i]) ? term_phase_colour(phases[i]) : DIM,
                      cell);
-        adli_buf_puts(&text, "   ");
+        adli_buf_puts(&text, i + 1 < ADLI_COUNT(phases) ? "   " : "");
     }
     end_line(v, &text);
     end_line(v, &text);

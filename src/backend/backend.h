@@ -77,12 +77,14 @@ typedef struct adli_backend_ops {
     /* *nodes: [*count], the backend's. Nodes never change places: a lost one stays with ready false. */
     adl_status (*nodes)(void *self, const adli_backend_node **nodes, int *count);
 
-    /* Starts what of the group was never started. ENOENT: no such node, EINVAL: the spec; then nothing
-     * was started. A replica that cannot be executed is no failure of start: it is observed FAILED with
-     * reason CannotRun. */
+    /* Starts what of the group was never started. ENOENT: no such node, EINVAL: the spec, ESTATE: the
+     * group was forgotten; then nothing was started. EIO: some may have been; calling again goes on from
+     * there. A replica that cannot be executed is no failure of start: it is observed FAILED with reason
+     * CannotRun. */
     adl_status (*start)(void *self, const adli_group_spec *spec);
 
-    /* SIGTERM, or SIGKILL, to all processes of the group that are alive. */
+    /* SIGTERM, or SIGKILL, to all processes of the group that are alive. What of it nobody has started yet
+     * never will be: INTERRUPTED, "Killed". */
     void (*terminate)(void *self, const char *uid, int group, bool kill);
 
     /* The group's replicas as they are now: views[capacity], *count the group's size. ENOENT: no such
@@ -97,15 +99,15 @@ typedef struct adli_backend_ops {
     void (*remove)(void *self, const char *uid);
 
     /* Calls each for every group that is there, so that a scheduler that starts can forget those that it
-     * does not know. */
+     * does not know (from within each, if it likes). */
     void (*list)(void *self, void (*each)(void *user, const char *uid, int group), void *user);
 
     /* Readable when observe or nodes may tell something new; adli_backend_drain_events makes it quiet. */
     int (*event_fd)(void *self);
     void (*drain_events)(void *self);
 
-    /* Where the job's own files are: "checkpoint", "share", "logs", "source". Made if need be. The path
-     * is appended to out by the caller's adli_buf. Any thread. */
+    /* Where the job's own files are: "checkpoint", "share", "logs", "source". Made if need be. out[size]
+     * becomes the path; EINVAL when it does not fit. Any thread. */
     adl_status (*job_path)(void *self, const char *uid, const char *which, char *out, size_t size);
     /* The output of one replica: a file that grows. Any thread. ENOENT: there is none (yet). */
     adl_status (*log_path)(void *self, const char *uid, int group, int rank, char *out,

@@ -129,21 +129,15 @@ static adl_status own_directory(const char *controller, char *out)
 
 /* ---- probing ---- */
 
-/* Version 2 hands controllers to children only when asked, and not while processes are in the group
- * itself: a daemon that is alone in its group (a service with Delegate=yes) moves into a child first. */
-static int hand_down_controllers(const char *parent)
+/* A daemon that may have a subtree (a service with Delegate=yes and DelegateSubgroup=adaptdl-daemon) sits
+ * in this group of it, because version 2 gives limits only to groups whose parent has no processes. */
+static const char *const daemon_group = "/adaptdl-daemon";
+
+static void leave_daemon_group(char *path)
 {
-    char members[64], own[32], leaf[ADLI_CGROUP_PATH];
-    if (put(parent, "cgroup.subtree_control", "+cpu +memory") == 0)
-        return 0;
-    if (errno != EBUSY || get(parent, "cgroup.procs", members, sizeof members) <= 0)
-        return -1;
-    snprintf(own, sizeof own, "%ld\n", (long)getpid());
-    if (strcmp(members, own) != 0 || !join(leaf, parent, "adaptdl-daemon"))
-        return -1;
-    if ((mkdir(leaf, 0755) != 0 && errno != EEXIST) || put(leaf, "cgroup.procs", "0") != 0)
-        return -1;
-    return put(parent, "cgroup.subtree_control", "+cpu +memory");
+    size_t length = strlen(path), tail = strlen(daemon_group);
+    if (length > tail && strcmp(path + length - tail, daemon_group) == 0)
+        path[length - tail] = '\0';
 }
 
 adl_status adli_cgroup_probe(adli_cgroup_kind kind, const char *parent, adli_cgroup *out)
@@ -157,6 +151,8 @@ adl_status adli_cgroup_probe(adli_cgroup_kind kind, const char *parent, adli_cgr
                      : adli_fail(ADL_ENOENT, "%s: too long", parent);
     else
         status = own_directory(kind == ADLI_CGROUP_V2 ? "" : "memory", out->path[0]);
+    if (status == ADL_OK && kind == ADLI_CGROUP_V2 && !parent)
+        leave_daemon_group(out->path[0]);
     if (status == ADL_OK && kind == ADLI_CGROUP_V1)
         status = own_directory("cpu", out->path[1]);
     if (status != ADL_OK)
@@ -164,7 +160,8 @@ adl_status adli_cgroup_probe(adli_cgroup_kind kind, const char *parent, adli_cgr
     snprintf(name, sizeof name, "adaptdl-probe-%ld", (long)getpid());
     adli_cgroup probe = adli_cgroup_child(out, name);
     status = adli_cgroup_make(&probe, 1000, 64 << 20);
-    if (status != ADL_OK && kind == ADLI_CGROUP_V2 && hand_down_controllers(out->path[0]) == 0)
+    if (status != ADL_OK && kind == ADLI_CGROUP_V2 &&
+        put(out->path[0], "cgroup.subtree_control", "+cpu +memory") == 0)
         status = adli_cgroup_make(&probe, 1000, 64 << 20);
     if (status != ADL_OK)
         return adli_wrap(ADL_ENOENT, "cgroups");

@@ -2,6 +2,7 @@
 
 #include "backend/claim.h"
 #include "backend/procs.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,13 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 250, REAP_MS = 5 };
+enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60 };
 
 typedef struct watch {
     const adli_keeper *keeper;
@@ -75,7 +77,9 @@ static bool detach(void)
     for (int fd = 0; nothing >= 0 && fd < 3; fd++)
         dup2(nothing, fd);
     fcntl(ADLI_KEEPER_REPORT_FD, F_SETFD, FD_CLOEXEC);
-    syscall(SYS_close_range, ADLI_KEEPER_REPORT_FD + 1, ~0u, 0);
+    if (syscall(SYS_close_range, ADLI_KEEPER_REPORT_FD + 1, ~0u, 0) != 0)
+        for (int fd = ADLI_KEEPER_REPORT_FD + 1; fd < FD_SETSIZE; fd++)
+            close(fd); /* a kernel before 5.9 */
     return chdir("/") == 0;
 }
 
@@ -94,9 +98,9 @@ static int block_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static void report(char what)
+static void report(const char *text)
 {
-    if (write(ADLI_KEEPER_REPORT_FD, &what, 1) < 0)
+    if (write(ADLI_KEEPER_REPORT_FD, text, strlen(text)) < 0)
         errno = 0; /* nobody listens */
     close(ADLI_KEEPER_REPORT_FD);
 }
@@ -147,6 +151,7 @@ static bool start_replica(watch *w, adli_result *result)
     int tell[2];
     refusal no = {0, 'x'};
     pid_t keeper = getpid();
+    w->ended = true; /* until it runs there is nobody to send signals to */
     if (pipe2(tell, O_CLOEXEC) != 0 || (w->replica = fork()) < 0) {
         adli_result_set(result, ADLI_REPLICA_INTERRUPTED, -1, "OutOfResources",
                         "cannot start a process: %s", strerror(errno));
@@ -162,7 +167,8 @@ static bool start_replica(watch *w, adli_result *result)
     close(tell[1]);
     ssize_t got = read(tell[0], &no, sizeof no); /* ends when exec succeeds */
     close(tell[0]);
-    if (got != sizeof no)
+    w->ended = got == sizeof no;
+    if (!w->ended)
         return true;
     while (waitpid(w->replica, NULL, 0) < 0 && errno == EINTR)
         continue;
@@ -216,17 +222,37 @@ static void take_signals(watch *w)
     }
 }
 
+/* The replica is over when its first process is. But a shell that was asked to stop dies at once, and what
+ * it had started may be saving its work: as long as its process group lives, that is waited for. */
+static bool over(const watch *w)
+{
+    bool stopped = w->terminated && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGTERM;
+    return w->ended && (!stopped || w->killed || kill(-w->replica, 0) != 0);
+}
+
+/* Kills the replica above its limit. Returns when to look again, in ms: where there are thousands of
+ * processes a look is dear, and may take 2 % of a processor. */
+static int look_at_memory(watch *w)
+{
+    int64_t limit = w->keeper->memory_bytes;
+    double before_s = adli_thread_cpu_s();
+    if (adli_procs_memory_below(getpid(), limit) > limit) {
+        w->oom = w->killed = true;
+        kill_all(w);
+    }
+    double pause_ms = 50 * 1e3 * (adli_thread_cpu_s() - before_s);
+    return pause_ms < WATCH_MS ? WATCH_MS : pause_ms > WATCH_MAX_MS ? WATCH_MAX_MS : (int)pause_ms;
+}
+
 static void watch_replica(watch *w)
 {
     struct pollfd wake = {.fd = w->signals, .events = POLLIN};
-    int64_t limit = w->keeper->memory_bytes;
-    while (reap(w) && !w->ended) {
-        poll(&wake, 1, w->watch_memory ? WATCH_MS : -1);
+    int pause_ms = w->watch_memory ? WATCH_MS : -1;
+    while (reap(w) && !over(w)) {
+        poll(&wake, 1, pause_ms);
         take_signals(w);
-        if (w->watch_memory && !w->killed && adli_procs_memory_below(getpid(), limit) > limit) {
-            w->oom = w->killed = true;
-            kill_all(w);
-        }
+        if (w->watch_memory && !w->killed)
+            pause_ms = look_at_memory(w);
     }
     while (reap(w)) { /* its descendants end with it */
         kill_all(w);
@@ -276,9 +302,26 @@ static void keep(watch *w)
         conclude(w, &result);
     }
     adli_cgroup_remove(&w->cgroup);
-    /* Without room for it the replica is seen as lost. */
-    if (adli_result_write(w->dir, keeper->rank, &result) != ADL_OK)
-        return;
+    /* A full disk may get room again; without a result the replica is seen as lost. */
+    struct pollfd wake = {.fd = w->signals, .events = POLLIN};
+    w->killed = false;
+    for (int i = 0; i < RESULT_TRIES && !w->killed; i++) {
+        if (adli_result_write(w->dir, keeper->rank, &result) == ADL_OK)
+            return;
+        poll(&wake, 1, 1000);
+        take_signals(w);
+    }
+}
+
+static adl_status prepare(watch *w)
+{
+    w->signals = block_signals();
+    w->dir = open(w->keeper->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->dir < 0)
+        return adli_fail(ADL_EIO, "%s: %s", w->keeper->dir, strerror(errno));
+    if (w->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return adli_fail(ADL_EIO, "signals: %s", strerror(errno));
+    return ADL_OK;
 }
 
 int adli_keeper_run(const adli_keeper *keeper)
@@ -286,16 +329,14 @@ int adli_keeper_run(const adli_keeper *keeper)
     watch w = {.keeper = keeper};
     if (!detach())
         return 0;
-    w.signals = block_signals();
-    w.dir = open(keeper->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w.signals < 0 || w.dir < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
-        return 1;
-    adl_status status = adli_claim_take(w.dir, keeper->rank, &w.claim);
-    if (status == ADL_ESTATE)
-        report(ADLI_KEEPER_TAKEN);
+    adl_status status = prepare(&w);
+    if (status == ADL_OK)
+        status = adli_claim_take(w.dir, keeper->rank, &w.claim);
+    report(status == ADL_OK       ? ADLI_KEEPER_CLAIMED
+           : status == ADL_ESTATE ? ADLI_KEEPER_TAKEN
+                                  : adl_error());
     if (status != ADL_OK)
         return 1;
-    report(ADLI_KEEPER_CLAIMED);
     keep(&w);
     return 0;
 }

@@ -21,8 +21,11 @@ typedef struct adli_keeper {
 enum { ADLI_KEEPER_ARGS = 10 };
 ADL_MUST adl_status adli_keeper_parse(int argc, char **argv, adli_keeper *out);
 
-/* What the keeper says on descriptor 3, if that is open, once it is clear who runs the replica. */
-enum { ADLI_KEEPER_REPORT_FD = 3, ADLI_KEEPER_CLAIMED = 'c', ADLI_KEEPER_TAKEN = 't' };
+/* What the keeper says on descriptor 3, if that is open, once it is clear who runs the replica: one of
+ * these words, or why it cannot. */
+enum { ADLI_KEEPER_REPORT_FD = 3 };
+#define ADLI_KEEPER_CLAIMED "claimed"
+#define ADLI_KEEPER_TAKEN   "taken"
 
 /* Leaves its parent, does all of the above and returns the exit status of the process that was started
  * (at once) and that of the keeper (in the end). */

@@ -118,17 +118,15 @@ static void op_forget(void *opaque, const char *uid, int number)
         adli_local_forget(opaque, uid, number);
 }
 
+/* From a copy: `each` may forget groups. */
 static void op_list(void *opaque, void (*each)(void *user, const char *uid, int group), void *user)
 {
     local *self = opaque;
-    /* Backwards, and from a copy: `each` may forget the group. */
-    for (size_t i = self->group_count; i-- > 0;) {
-        char uid[ADLI_UID_BYTES];
-        if (i >= self->group_count)
-            continue;
-        memcpy(uid, self->groups[i].uid, sizeof uid);
-        each(user, uid, self->groups[i].number);
-    }
+    size_t count = self->group_count;
+    group *copy = adli_memdup(self->groups, count, sizeof *copy);
+    for (size_t i = 0; copy && i < count; i++)
+        each(user, copy[i].uid, copy[i].number);
+    free(copy);
 }
 
 static void op_remove(void *opaque, const char *uid)

@@ -58,15 +58,22 @@ void adli_buf_puts(adli_buf *buf, const char *text)
 void adli_buf_printf(adli_buf *buf, const char *format, ...)
 {
     va_list args, again;
+    size_t room = buf->status == ADL_OK && buf->capacity ? buf->capacity - buf->length : 0;
+    if (room > buf->max - buf->length + 1)
+        room = buf->max - buf->length + 1;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = vsnprintf(room ? buf->data + buf->length : NULL, room, format, args);
     va_end(args);
-    if (length < 0)
+    if (length < 0) {
         buf->status = ADL_EINVAL;
-    else if (reserve(buf, (size_t)length) == 0) {
+    } else if ((size_t)length < room) {
+        buf->length += (size_t)length;
+    } else if (reserve(buf, (size_t)length) == 0) {
         vsnprintf(buf->data + buf->length, (size_t)length + 1, format, again);
         buf->length += (size_t)length;
+    } else if (room) {
+        buf->data[buf->length] = '\0';
     }
     va_end(again);
 }
@@ -75,6 +82,11 @@ void adli_buf_double(adli_buf *buf, double value)
 {
     if (!isfinite(value)) {
         adli_buf_puts(buf, "null");
+        return;
+    }
+    if (fabs(value) < 1e15 && value == (double)(long long)value &&
+        !(value == 0 && signbit(value))) {
+        adli_buf_printf(buf, "%lld", (long long)value); /* what %.15g gives, sooner */
         return;
     }
     char text[32];
@@ -89,13 +101,15 @@ void adli_buf_double(adli_buf *buf, double value)
 void adli_buf_json(adli_buf *buf, const char *text)
 {
     adli_buf_puts(buf, "\"");
-    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+    for (const char *at = text; *at;) {
+        const char *plain = at;
+        while (*at && *at != '"' && *at != '\\' && (unsigned char)*at >= 0x20)
+            at++;
+        adli_buf_append(buf, plain, (size_t)(at - plain));
         if (*at == '"' || *at == '\\')
-            adli_buf_printf(buf, "\\%c", *at);
-        else if (*at < 0x20)
-            adli_buf_printf(buf, "\\u%04x", *at);
-        else
-            adli_buf_append(buf, at, 1);
+            adli_buf_printf(buf, "\\%c", *at++);
+        else if (*at)
+            adli_buf_printf(buf, "\\u%04x", (unsigned char)*at++);
     }
     adli_buf_puts(buf, "\"");
 }

@@ -4,7 +4,7 @@
 #include "daemon/api_impl.h"
 
 #include "base/mem.h"
-#include "httpd/url.h"
+#include "httpd/target.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -77,7 +77,7 @@ static void put_entry(adli_buf *out, int dir, char *name, bool first)
     struct stat info;
     if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
         return;
-    adli_url_printable(name);
+    adli_target_printable(name);
     adli_buf_puts(out, first ? "{\"name\":" : ",{\"name\":");
     adli_buf_json(out, name);
     adli_buf_printf(out, ",\"size\":%lld,\"directory\":%s}",

@@ -2,6 +2,7 @@
 #include "daemon/api_impl.h"
 
 #include "base/clock.h"
+#include "sched/lifecycle.h"
 
 #include <string.h>
 #include <strings.h>
@@ -31,12 +32,24 @@ bool adli_api_job_type(const adli_httpd_request *request, bool *yaml, bool *arch
     return *archive || *yaml || is_type(type, "application/json");
 }
 
+static bool is_phase(const char *text)
+{
+    for (int phase = ADLI_PENDING; phase <= ADLI_FAILED; phase++)
+        if (strcmp(text, adli_phase_name((adli_phase)phase)) == 0)
+            return true;
+    return false;
+}
+
 adli_httpd_verdict adli_api_list_jobs(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;
-    adli_buf out = answer_buf();
     const char *ns = adli_httpd_query(request, "namespace");
     const char *phase = adli_httpd_query(request, "phase");
+    if (phase && *phase && !is_phase(phase)) {
+        adli_httpd_answer_error(request, 400, "phase=%.40s: there is no such phase", phase);
+        return ADLI_HTTPD_DONE;
+    }
+    adli_buf out = answer_buf();
     adl_status status =
         adli_core_jobs(api->core, ns && *ns ? ns : NULL, phase && *phase ? phase : NULL, &out);
     adli_api_answer(request, status, 200, &out);

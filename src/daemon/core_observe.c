@@ -102,15 +102,33 @@ void adli_core_failure(adli_kept_job *job, const char *reason, const char *messa
     job->failure_seen = true;
 }
 
+/* Was a replica taken from the group, with its node or its keeper? Then the others fail for want of it, not
+ * for a reason of their own. */
+static bool lost_one(const adli_replica_view *views, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (views[i].state == ADLI_REPLICA_INTERRUPTED &&
+            (strcmp(views[i].reason, "NodeLost") == 0 || strcmp(views[i].reason, "Lost") == 0 ||
+             strcmp(views[i].reason, "OutOfResources") == 0))
+            return true;
+    return false;
+}
+
+static bool is_failure(const adli_replica_view *view, bool lost)
+{
+    return view->state == ADLI_REPLICA_FAILED && !(lost && !view->reason[0]);
+}
+
 /* The first failure of a group is its cause; the others follow from it. */
 static void note_failures(adli_core *core, adli_kept_job *job, int group,
                           const adli_replica_view *views, int count, double now_s)
 {
+    bool lost = lost_one(views, count);
     if (job->failure_seen)
         return;
     for (int rank = 0; rank < count; rank++) {
         const adli_replica_view *view = &views[rank];
-        if (view->state != ADLI_REPLICA_FAILED)
+        if (!is_failure(view, lost))
             continue;
         char message[512], tail[3 * TAIL_BYTES], fields[160];
         int used =
@@ -141,6 +159,7 @@ static void note_failures(adli_core *core, adli_kept_job *job, int group,
 static adli_observed count_states(const adli_replica_view *views, int count)
 {
     adli_observed seen = {.started = count};
+    bool lost = lost_one(views, count);
     for (int i = 0; i < count; i++)
         switch (views[i].state) {
         case ADLI_REPLICA_WAITING:
@@ -158,7 +177,8 @@ static adli_observed count_states(const adli_replica_view *views, int count)
             seen.interrupted++;
             break;
         case ADLI_REPLICA_FAILED:
-            seen.failed++;
+            seen.failed += is_failure(&views[i], lost);
+            seen.interrupted += !is_failure(&views[i], lost);
             break;
         }
     return seen;

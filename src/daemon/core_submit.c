@@ -278,5 +278,7 @@ adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool 
     if (status == ADL_OK)
         status = new_job(body.data ? body.data : "", body.length, yaml, &job);
     adli_buf_fini(&body);
-    return status == ADL_OK ? submit(core, job, tar_path, dry_run, out) : status;
+    if (status == ADL_OK)
+        status = submit(core, job, tar_path, dry_run, out);
+    return status == ADL_ECORRUPT ? ADL_EINVAL : status; /* a damaged archive is the client's */
 }

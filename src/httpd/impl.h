@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "httpd/httpd.h"
 #include "httpd/limit.h"
-#include "httpd/url.h"
+#include "httpd/target.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -31,9 +31,10 @@ struct adli_httpd_request {
     conn *conn;
     const char *method;
     bool begun; /* the headers were looked at */
-    adli_url url;
-    char refusal[96]; /* what is wrong with the URL; "" when nothing is */
-    const char *parts[ADLI_URL_PARTS_MAX];
+    adli_target target;
+    int refusal_code; /* what is wrong with the target; 0: nothing */
+    char refusal[96];
+    const char *parts[ADLI_TARGET_PARTS_MAX];
     const adli_httpd_route *route;
     char token[TOKEN_MAX];
     double arrived_s, again_s;

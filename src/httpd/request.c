@@ -20,12 +20,12 @@ const char *adli_httpd_method(const adli_httpd_request *request)
 
 const char *adli_httpd_part(const adli_httpd_request *request, int index)
 {
-    return index >= 0 && index < ADLI_URL_PARTS_MAX ? request->parts[index] : "";
+    return index >= 0 && index < ADLI_TARGET_PARTS_MAX ? request->parts[index] : "";
 }
 
 const char *adli_httpd_query(const adli_httpd_request *request, const char *name)
 {
-    return adli_url_query(&request->url, name);
+    return adli_target_query(&request->target, name);
 }
 
 const char *adli_httpd_header(const adli_httpd_request *request, const char *name)
@@ -173,7 +173,7 @@ void adli_httpd_answer_error(adli_httpd_request *request, int code, const char *
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    adli_url_printable(message); /* it may quote the client, and may have been cut */
+    adli_target_printable(message); /* it may quote the client, and may have been cut */
     adli_buf body;
     adli_buf_init(&body, 16384);
     adli_buf_printf(&body, "{\"error\": {\"code\": %d, \"message\": ", code);
@@ -204,7 +204,7 @@ void adli_request_reset(adli_httpd_request *request)
 {
     conn *c = request->conn;
     drop_answer(request);
-    adli_url_fini(&request->url);
+    adli_target_fini(&request->target);
     adli_buf_fini(&request->body);
     adli_buf_fini(&request->out);
     if (request->body_fd >= 0)

@@ -184,6 +184,12 @@ void adl_noise_advance(adl_noise *noise, double scale)
     noise->progress += adl_noise_gain(noise, scale);
 }
 
+void adl_noise_set_progress(adl_noise *noise, double progress)
+{
+    if (isfinite(progress) && progress >= 0)
+        noise->progress = progress;
+}
+
 bool adl_noise_biased(const adl_noise *noise)
 {
     return noise->biased;

@@ -99,24 +99,28 @@ const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decisio
         [ADL_REASON_MOVED] = "moves with", [ADL_REASON_PINNED] = "is pinned to"};
     const adl_job *job = &snapshot->jobs[index];
     const adl_job_decision *now = &decision->jobs[index];
-    int used = 0;
+    int used = 0, more = now->next_replicas - now->replicas;
+    more = more > 0 ? more : 0;
     if (now->reason == ADL_REASON_IMPOSSIBLE)
         used = snprintf(text, size, "no node could ever hold one replica");
     else if (now->reason == ADL_REASON_SUSPENDED)
         used = snprintf(text, size, "suspended, had %d", job->replicas);
     else if (now->reason == ADL_REASON_WAITING)
         used = snprintf(text, size, "waits");
+    else if (now->reason == ADL_REASON_KEPT && more)
+        used = snprintf(text, size, "has %d of %d wanted (%.2fx)", now->replicas,
+                        now->next_replicas, now->speedup);
     else
         used =
             snprintf(text, size, "%s %d (%.2fx)", words[now->reason], now->replicas, now->speedup);
     if (used >= 0 && (size_t)used < size && now->restart_cost > 0)
         used += snprintf(text + used, size - (size_t)used, ", restart costs %.0f %%",
                          100 * now->restart_cost);
-    if (used >= 0 && (size_t)used < size && now->next_replicas > now->replicas)
-        used += snprintf(text + used, size - (size_t)used, "; +%d would give %.2fx",
-                         now->next_replicas - now->replicas, now->next_gain);
-    if (used >= 0 && (size_t)used < size && now->rival >= 0 && now->next_replicas > now->replicas)
-        snprintf(text + used, size - (size_t)used, ", job %s gets %.2fx from them",
-                 snapshot->jobs[now->rival].name, now->rival_gain);
+    if (used >= 0 && (size_t)used < size && more)
+        used += snprintf(text + used, size - (size_t)used, "%s +%d would give %.2fx",
+                         now->reason == ADL_REASON_KEPT ? ":" : ";", more, now->next_gain);
+    if (used >= 0 && (size_t)used < size && more && now->rival >= 0)
+        snprintf(text + used, size - (size_t)used, ", job %s gets %.2fx from %s",
+                 snapshot->jobs[now->rival].name, now->rival_gain, more > 1 ? "them" : "it");
     return text;
 }

@@ -15,7 +15,7 @@ adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **
     if (!cluster)
         return adli_fail_memory("cluster");
     cluster->options = *options;
-    cluster->last_round_s = -HUGE_VAL;
+    cluster->last_round_s = cluster->last_submit_s = -HUGE_VAL;
     return ADL_OK;
 }
 
@@ -44,8 +44,7 @@ void adli_cluster_free(adli_cluster *cluster)
 
 adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *number)
 {
-    if (cluster->job_count > 0 &&
-        spec->submit_s < cluster->jobs[cluster->job_count - 1].spec.submit_s)
+    if (spec->submit_s < cluster->last_submit_s)
         return adli_fail(ADL_EINVAL, "job %s: submitted before the job before it", spec->name);
     if (adli_grow(&cluster->jobs, &cluster->job_capacity, cluster->job_count + 1,
                   sizeof *cluster->jobs) != 0)
@@ -58,6 +57,7 @@ adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec,
     j->spec.name = name;
     j->last_change_s = spec->submit_s;
     *number = cluster->base + (int)cluster->job_count++;
+    cluster->last_submit_s = spec->submit_s;
     return ADL_OK;
 }
 
@@ -106,6 +106,8 @@ adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec
                (saved->replicas > 0 &&
                 memcmp(saved->nodes, saved->placed, (size_t)saved->replicas * sizeof(int)) != 0);
     j->life = saved->life;
+    /* until it is observed: a group that was started is there */
+    j->seen = (adli_observed){.started = saved->placed_count, .alive = saved->placed_count};
     j->deleted = saved->deleted;
     j->last_change_s = saved->last_change_s;
     j->accounted_s = saved->accounted_s;
@@ -132,9 +134,6 @@ void adli_cluster_remove(adli_cluster *cluster, int number)
     size_t gone = 0;
     while (gone < cluster->job_count && !cluster->jobs[gone].name)
         gone++;
-    /* the newest stays, so that submission times are still compared */
-    if (gone == cluster->job_count && gone > 0)
-        gone--;
     memmove(cluster->jobs, cluster->jobs + gone,
             (cluster->job_count - gone) * sizeof *cluster->jobs);
     cluster->job_count -= gone;

@@ -36,7 +36,7 @@ struct adli_cluster {
     size_t job_count, job_capacity;
     int base;             /* jobs removed from the front */
     int first_unfinished; /* index: all before it are over */
-    double last_round_s;
+    double last_round_s, last_submit_s;
 
     adl_job *views; /* the round's snapshot */
     int *view_job;  /* their numbers */

@@ -18,13 +18,14 @@ static atomic_int kind;
 static atomic_llong first, last; /* operations that fail, counted from 1 */
 static atomic_llong operations;
 
-static adli_store_fault_kind strike(void)
+/* Only a write can be torn. */
+static adli_store_fault_kind strike(bool writes)
 {
     long long now = atomic_fetch_add(&operations, 1) + 1;
     adli_store_fault_kind what = (adli_store_fault_kind)atomic_load(&kind);
     if (what == ADLI_FAULT_NONE || now < atomic_load(&first) || now > atomic_load(&last))
         return ADLI_FAULT_NONE;
-    if (what == ADLI_FAULT_KILL)
+    if (what == ADLI_FAULT_KILL || (what == ADLI_FAULT_TORN && !writes))
         kill(getpid(), SIGKILL);
     return what;
 }
@@ -33,7 +34,7 @@ static adli_store_fault_kind strike(void)
 
 static int fault_write(sqlite3_file *file, const void *data, int length, sqlite3_int64 at)
 {
-    switch (strike()) {
+    switch (strike(true)) {
     case ADLI_FAULT_TORN:
         REAL(file)->pMethods->xWrite(REAL(file), data, length / 2, at);
         kill(getpid(), SIGKILL);
@@ -49,12 +50,13 @@ static int fault_write(sqlite3_file *file, const void *data, int length, sqlite3
 
 static int fault_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
-    return strike() ? SQLITE_IOERR_TRUNCATE : REAL(file)->pMethods->xTruncate(REAL(file), size);
+    return strike(false) ? SQLITE_IOERR_TRUNCATE
+                         : REAL(file)->pMethods->xTruncate(REAL(file), size);
 }
 
 static int fault_sync(sqlite3_file *file, int flags)
 {
-    return strike() ? SQLITE_IOERR_FSYNC : REAL(file)->pMethods->xSync(REAL(file), flags);
+    return strike(false) ? SQLITE_IOERR_FSYNC : REAL(file)->pMethods->xSync(REAL(file), flags);
 }
 
 static int fault_close(sqlite3_file *file)
@@ -158,7 +160,7 @@ static int fault_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, in
 static int fault_delete(sqlite3_vfs *vfs, const char *name, int sync)
 {
     (void)vfs;
-    return strike() ? SQLITE_IOERR_DELETE : below->xDelete(below, name, sync);
+    return strike(false) ? SQLITE_IOERR_DELETE : below->xDelete(below, name, sync);
 }
 
 const char *adli_store_vfs(void)

@@ -30,7 +30,8 @@ struct adl_accumulator {
     int seen_epoch, seen; /* scopes entered in that epoch, in this run */
     int seen_outside;     /* likewise outside epochs */
     int depth;
-    bool replaying;
+    bool replaying, restored;
+    adl_checkpoint_state *state;
 };
 
 static adl_status merge(void *unused, const void *a, size_t a_length, const void *b,
@@ -186,13 +187,30 @@ adl_status adl_accumulator_new(adl_context *ctx, const char *name, adl_accumulat
     char state[ADL_CHECKPOINT_NAME_MAX + 32];
     snprintf(state, sizeof state, "adaptdl.accumulator.%s", name);
     adl_checkpoint_functions functions = {sizeof functions, save, load, sync_state};
-    status = adli_state(ctx, state, &functions, accumulator, NULL);
+    status =
+        adl_checkpoint_register(ctx->store, state, &functions, accumulator, &accumulator->state);
+    if (status == ADL_OK)
+        status = adl_checkpoint_load_state(ctx->store, accumulator->state, &accumulator->restored);
     if (status != ADL_OK) {
+        adl_checkpoint_unregister(ctx->store, accumulator->state);
         adli_context_drop(ctx, accumulator);
         return status;
     }
     *out = accumulator;
     return ADL_OK;
+}
+
+bool adl_accumulator_restored(const adl_accumulator *accumulator)
+{
+    return accumulator->restored;
+}
+
+void adl_accumulator_free(adl_accumulator *accumulator)
+{
+    if (!accumulator)
+        return;
+    adl_checkpoint_unregister(accumulator->ctx->store, accumulator->state);
+    adli_context_drop(accumulator->ctx, accumulator);
 }
 
 /* What reads and writes are about at present; NULL outside a scope. */

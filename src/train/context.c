@@ -48,10 +48,13 @@ adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void
 
 void adli_context_drop(adl_context *ctx, void *object)
 {
-    adli_owned *entry = ctx->owned;
-    if (!entry || entry->object != object)
+    adli_owned **at = &ctx->owned;
+    while (*at && (*at)->object != object)
+        at = &(*at)->next;
+    adli_owned *entry = *at;
+    if (!entry)
         return;
-    ctx->owned = entry->next;
+    *at = entry->next;
     entry->free(object);
     free(entry);
 }

@@ -46,7 +46,7 @@ struct adl_context {
     int loops_made;
     uint64_t loop_serial, batch_serial; /* loops and batches begun: tell old gradients from new */
     adl_loop *current, *training;
-    adl_dp *primary; /* the first wrapper made: its statistics choose batch sizes */
+    const void *primary; /* the first adl_dp or adl_meter made: its statistics choose batch sizes */
 
     adli_metrics metrics;
     adli_hints *hints; /* rank 0 with a supervisor, else NULL */
@@ -68,7 +68,7 @@ ADL_MUST adl_status adli_env_check(const adl_env *env);
 
 /* Hands an object to the context. On failure the object is freed. */
 ADL_MUST adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void *));
-/* Frees the object that was handed over last, for constructors that fail after that. */
+/* Frees an object that was handed over, before the context would. */
 void adli_context_drop(adl_context *ctx, void *object);
 
 /* adl_state with any name. */

@@ -9,6 +9,7 @@
 #include "train/context.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ static adl_status save(void *user, adl_sink *sink)
 {
     const adl_loop *loop = user;
     adl_sink_u64(sink, loop->index);
+    adl_sink_u64(sink, loop->end_index);
     adl_sink_u64(sink, loop->examples);
     adl_sink_u32(sink, (uint32_t)(loop->done_epoch + 1));
     adl_sink_u32(sink, (uint32_t)loop->done_loops);
@@ -29,9 +31,11 @@ static adl_status save(void *user, adl_sink *sink)
 static adl_status load(void *user, adl_source *source)
 {
     adl_loop *loop = user;
-    uint64_t index, examples = 0;
+    uint64_t index, end_index = 0, examples = 0;
     uint32_t numbers[5] = {0};
     adl_status status = adl_source_u64(source, &index);
+    if (status == ADL_OK)
+        status = adl_source_u64(source, &end_index);
     if (status == ADL_OK)
         status = adl_source_u64(source, &examples);
     for (int i = 0; i < 5 && status == ADL_OK; i++) {
@@ -45,6 +49,7 @@ static adl_status load(void *user, adl_source *source)
         return adli_fail(ADL_EINVAL, "the checkpoint is of %llu examples, the data set has %zu",
                          (unsigned long long)examples, loop->examples);
     loop->index = index;
+    loop->end_index = end_index;
     loop->done_epoch = (int)numbers[0] - 1;
     loop->done_loops = (int)numbers[1];
     loop->local_bsz = (int)numbers[2];
@@ -73,9 +78,9 @@ adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int
     adl_status status = adli_context_own(ctx, loop, free);
     if (status != ADL_OK)
         return status;
-    if (examples < 1 || batch_size < 1)
-        status = adli_fail(ADL_EINVAL, "%s: %zu examples in batches of %d: both must be at least 1",
-                           loop->name, examples, batch_size);
+    if (batch_size < 1)
+        status = adli_fail(ADL_EINVAL, "%s: batches of %d: it must be at least 1", loop->name,
+                           batch_size);
     char state[ADL_CHECKPOINT_NAME_MAX + 32];
     snprintf(state, sizeof state, "adaptdl.loop.%s", name ? name : loop->name);
     adl_checkpoint_functions functions = {sizeof functions, save, load, NULL};
@@ -89,21 +94,31 @@ adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int
     return ADL_OK;
 }
 
+adl_status adl_loop_check_bounds(const char *name, int batch_size, int max_batch_size,
+                                 int min_local, int max_local)
+{
+    if (max_batch_size < batch_size)
+        return adli_fail(ADL_EINVAL, "%s: max_batch_size %d is below the batch size %d", name,
+                         max_batch_size, batch_size);
+    if (min_local < 0 || min_local > batch_size)
+        return adli_fail(ADL_EINVAL, "%s: min_local %d is not between 0 and the batch size %d",
+                         name, min_local, batch_size);
+    if (max_local < 0 || (max_local > 0 && max_local < batch_size))
+        return adli_fail(ADL_EINVAL, "%s: max_local %d is below the batch size %d", name, max_local,
+                         batch_size);
+    return ADL_OK;
+}
+
 adl_status adl_loop_autoscale(adl_loop *loop, int max_batch_size, int min_local, int max_local,
                               bool accumulation)
 {
     if (loop->entered)
         return adli_fail(ADL_ESTATE, "%s: autoscaling must be asked for before the loop",
                          loop->name);
-    if (max_batch_size < loop->batch_size)
-        return adli_fail(ADL_EINVAL, "%s: max_batch_size %d is below the batch size %d", loop->name,
-                         max_batch_size, loop->batch_size);
-    if (min_local < 0 || min_local > loop->batch_size)
-        return adli_fail(ADL_EINVAL, "%s: min_local %d is not between 0 and the batch size %d",
-                         loop->name, min_local, loop->batch_size);
-    if (max_local < 0 || (max_local > 0 && max_local < loop->batch_size))
-        return adli_fail(ADL_EINVAL, "%s: max_local %d is below the batch size %d", loop->name,
-                         max_local, loop->batch_size);
+    adl_status status =
+        adl_loop_check_bounds(loop->name, loop->batch_size, max_batch_size, min_local, max_local);
+    if (status != ADL_OK)
+        return status;
     loop->autoscale = true;
     loop->max_batch_size = max_batch_size;
     loop->min_local = min_local;
@@ -190,6 +205,7 @@ bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
     loop->optim_step = last_of_pass || loop->accumulated >= loop->accum_steps;
     loop->size = size;
     loop->in_step = true;
+    loop->unprofiled = false;
     loop->ctx->batch_serial++;
     loop->sync_s = 0;
     loop->step_start_s = adli_monotonic_s();
@@ -201,7 +217,7 @@ bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
 static void profile(adl_loop *loop)
 {
     adl_context *ctx = loop->ctx;
-    if (ctx->training != loop || ctx->metrics.off)
+    if (ctx->training != loop || ctx->metrics.off || loop->unprofiled)
         return;
     bool warm = loop->warm_bsz == loop->local_bsz && loop->warm_accum == loop->accum_steps + 1;
     loop->warm_bsz = loop->local_bsz;
@@ -224,7 +240,7 @@ bool adl_loop_commit(adl_loop *loop, size_t examples)
     profile(loop);
     loop->index += examples;
     loop->accumulated = loop->optim_step ? 0 : loop->accumulated + 1;
-    if (loop->autoscale && loop->optim_step) {
+    if (loop->autoscale && loop->optim_step && loop->examples > 0) {
         double wanted = (double)loop->examples * (ctx->finished_epochs + 1) / loop->batch_size;
         loop->finished = adli_metrics_progress(&ctx->metrics) >= wanted;
     }
@@ -239,11 +255,11 @@ bool adl_loop_more(adl_loop *loop)
     if (!loop->dp_stepped) {
         adl_fail(ctx, adli_fail(ADL_ESTATE,
                                 "%s: autoscaling ends an epoch by progress, but a pass "
-                                "over the data made none: adl_dp_step was not called",
+                                "over the data made none: no training step was taken",
                                 loop->name));
         return false;
     }
-    uint64_t rest = loop->index % loop->examples;
+    uint64_t rest = loop->examples ? loop->index % loop->examples : 0;
     if (rest)
         loop->index += loop->examples - rest;
     return true;
@@ -258,9 +274,51 @@ void adl_loop_end(adl_loop *loop)
     ctx->current = NULL;
     if (ctx->status != ADL_OK)
         return;
-    loop->index = 0;
+    loop->index = loop->end_index = 0;
     loop->done_epoch = ctx->finished_epochs;
     loop->done_loops = loop->seen_loops;
+}
+
+adl_status adl_loop_train(adl_loop *loop)
+{
+    return adli_loop_trains(loop);
+}
+
+void adl_loop_add_sync(adl_loop *loop, double seconds)
+{
+    loop->sync_s += seconds;
+}
+
+void adl_loop_no_profile(adl_loop *loop)
+{
+    loop->unprofiled = true;
+}
+
+adl_status adl_loop_set_sizes(adl_loop *loop, int local_bsz, int accum_steps)
+{
+    if (local_bsz < 1 || accum_steps < 0)
+        return adli_fail(ADL_EINVAL, "%s: batches of %d, %d of them accumulated", loop->name,
+                         local_bsz, accum_steps);
+    loop->local_bsz = loop->size = local_bsz;
+    loop->accum_steps = accum_steps;
+    return ADL_OK;
+}
+
+void adl_loop_set_index(adl_loop *loop, uint64_t index)
+{
+    loop->index = index;
+}
+
+uint64_t adl_loop_end_index(const adl_loop *loop)
+{
+    return loop->end_index;
+}
+
+void adl_loop_set_end(adl_loop *loop, uint64_t end)
+{
+    if (loop->end_index > 0 && loop->end_index != end)
+        loop->index = (uint64_t)ceil((double)loop->index * (double)end / (double)loop->end_index);
+    loop->end_index = end;
 }
 
 adl_loop *adl_current_loop(adl_context *ctx)

@@ -14,7 +14,7 @@ struct adl_loop {
     bool accumulation;
 
     /* Saved: the place in the interrupted loop, which loops of which epoch are done, the choice. */
-    uint64_t index;
+    uint64_t index, end_index;
     int done_epoch, done_loops;
     int local_bsz, accum_steps;
     int decided_replicas; /* the choice was made by the model for so many; 0: not yet */
@@ -28,6 +28,7 @@ struct adl_loop {
     bool optim_step; /* it ends in an optimizer step */
     int accumulated; /* batches since the last optimizer step */
     bool dp_stepped; /* adl_dp_step was called in this pass */
+    bool unprofiled; /* the present batch */
     bool choice_warned;
     int warm_bsz, warm_accum; /* sizes whose first step is over; 0: none */
     double step_start_s, sync_s;

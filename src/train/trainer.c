@@ -123,7 +123,5 @@ adl_status adl_trainer_update_scale(adl_trainer *trainer, double scale, int repl
                          adl_replicas(trainer->ctx));
     if (!(local >= 0.5 && local < INT_MAX / 2))
         return adli_fail(ADL_EINVAL, "trainer: scale %g makes batches of %g", scale, local);
-    trainer->loop->local_bsz = trainer->loop->size = (int)lround(local);
-    trainer->loop->accum_steps = 0;
-    return ADL_OK;
+    return adl_loop_set_sizes(trainer->loop, (int)lround(local), 0);
 }

@@ -95,7 +95,10 @@ const tests = {
     },
 
     'a drained node is emptied': async () => {
-        const target = (await cluster.job('digits')).allocation[0];
+        const target = await until(
+            'a place',
+            async () => (await cluster.job('digits')).allocation[0],
+        );
         await page.getByRole('button', { name: `Drain ${target}`, exact: true }).click();
         await page.getByRole('dialog').getByRole('button', { name: 'Drain' }).click();
         await node(target).getByText('draining').waitFor();
@@ -170,10 +173,10 @@ async function screenshots(browser) {
         SLOW_MS,
     );
     for (const name of ['digits', 'digits-wide', 'digits-late']) {
-        await cluster.mnist(name);
-        await new Promise((resolve) => setTimeout(resolve, 15000));
+        await cluster.mnist(name, { epochs: 30 });
+        await new Promise((resolve) => setTimeout(resolve, 20000));
     }
-    await new Promise((resolve) => setTimeout(resolve, 30000));
+    await new Promise((resolve) => setTimeout(resolve, 40000));
     const shot = async (name, hash, colorScheme) => {
         const view = await browser.open(`${cluster.url}#token=${cluster.token}`, {
             colorScheme,

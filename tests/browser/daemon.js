@@ -10,8 +10,8 @@ import { until } from './harness.js';
 
 const BIN = process.env.ADAPTDL_BIN ?? 'build/release/bin';
 const PROGRAM = path.resolve(BIN, 'adaptdl-sched');
-export const MNIST = path.resolve(BIN, '../examples/mnist');
-export const missing = [PROGRAM, MNIST].filter((each) => !existsSync(each));
+const EXAMPLES = path.resolve(BIN, '../examples');
+export const missing = [PROGRAM, `${EXAMPLES}/mnist`].filter((each) => !existsSync(each));
 
 async function freePort() {
     const server = net.createServer();
@@ -52,7 +52,10 @@ export class Cluster {
             this.tokenFile,
         ];
         this.output = '';
-        this.daemon = spawn(PROGRAM, flags, { stdio: ['ignore', 'pipe', 'pipe'] });
+        this.daemon = spawn(PROGRAM, flags, {
+            stdio: ['ignore', 'pipe', 'pipe'],
+            env: { ...process.env, PATH: `${EXAMPLES}:${process.env.PATH}` },
+        });
         const ended = new Promise((resolve) => this.daemon.on('exit', resolve));
         this.ended = ended;
         for (const stream of [this.daemon.stdout, this.daemon.stderr])
@@ -99,20 +102,8 @@ export class Cluster {
 
     // A job that trains until it is deleted or has had its epochs.
     mnist(name, { epochs = 200, examples = 6000, spec = {} } = {}) {
-        return this.submit(
-            name,
-            [
-                MNIST,
-                '--examples',
-                String(examples),
-                '--epochs',
-                String(epochs),
-                '--threads',
-                '1',
-                '--autoscale',
-            ],
-            spec,
-        );
+        const flags = `--examples ${examples} --epochs ${epochs} --threads 1 --autoscale`;
+        return this.submit(name, ['mnist', ...flags.split(' ')], spec);
     }
 
     job(name) {

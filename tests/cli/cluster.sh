@@ -10,20 +10,18 @@
 set -u
 bin=${ADAPTDL_BIN:-$PWD/build/release/bin}
 tmp=$(mktemp -d /tmp/adlcli.XXXXXX)
-failed=0
+failed=0 job_spec={}
 unset ADAPTDL_SERVER ADAPTDL_TOKEN ADAPTDL_CA XDG_STATE_HOME NO_COLOR COLUMNS
 export ADAPTDL_STATE=$tmp/s PATH=$bin:/usr/local/bin:/usr/bin:/bin TZ=UTC LC_ALL=C.UTF-8 OMP_WAIT_POLICY=passive
 
 adaptdl() { timeout -k 5 "${limit_s:-60}" "$bin/adaptdl" "$@"; }
-# The scheduler, the keepers and the replicas of this cluster: they inherit our state directory.
+# The scheduler, and the keepers and replicas of this cluster.
 cluster_processes() {
     local p
-    for p in $(grep -lszxF "ADAPTDL_STATE=$tmp/s" /proc/[0-9]*/environ); do
+    for p in $(grep -lsz -e "^ADAPTDL_LOCAL_REPLICA=$tmp/s/" -e "^ADAPTDL_STATE=$tmp/s\$" /proc/[0-9]*/environ); do
         p=${p%/environ}
-        case $(readlink "$p/exe") in
-        "$bin"/adaptdl-*) echo "${p#/proc/}" ;;
-        *) grep -qsz '^ADAPTDL_JOB_ID=' "$p/environ" && echo "${p#/proc/}" ;;
-        esac
+        case $(readlink "$p/exe") in */adaptdl-sched) echo "${p#/proc/}" && continue ;; esac
+        grep -qsz '^ADAPTDL_LOCAL_REPLICA=' "$p/environ" && echo "${p#/proc/}"
     done
 }
 cluster_start() { adaptdl up "$@" >"$tmp/up" 2>&1 </dev/null || { echo "not ok - $(basename "$0"): $(cat "$tmp/up")"; exit 1; }; }
@@ -67,16 +65,16 @@ expect() {
 finish() { exit $failed; }
 # Until the condition holds, at most a minute.
 eventually() { for _ in $(seq 600); do "$@" && return 0; sleep 0.1; done; return 1; }
-# $tmp/NAME.yaml, a job of that name (generateName when it ends in "-").
+# $tmp/NAME.yaml, a job of that name (generateName when it ends in "-"); $job_spec: more of its spec, as JSON.
 job_file() {
     local name=$1
     shift
-    /usr/bin/python3 - "$name" "$@" >"$tmp/${name%-}.yaml" <<'EOF'
+    /usr/bin/python3 - "$job_spec" "$name" "$@" >"$tmp/${name%-}.yaml" <<'EOF'
 import json, sys
-name, command = sys.argv[1], sys.argv[2:]
+more, name, command = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3:]
 meta = {"generateName" if name.endswith("-") else "name": name}
 print(json.dumps({"apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": meta, "spec": {
-    "template": {"spec": {"containers": [{"name": "main", "command": command}]}}}}, indent=2))
+    **more, "template": {"spec": {"containers": [{"name": "main", "command": command}]}}}}, indent=2))
 EOF
 }
 

@@ -6,21 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define OPEN()                                                                                     \
-    adlt_site *site = adlt_open();                                                                 \
-    if (!site) {                                                                                   \
-        ADLT_FAIL("%s", adl_error());                                                              \
-        return;                                                                                    \
-    }                                                                                              \
-    adli_backend *backend = site->backend;                                                         \
-    (void)backend
-#define CLOSE()                                                                                    \
-    do {                                                                                           \
-        const char *wrong = adlt_close(site);                                                      \
-        if (wrong)                                                                                 \
-            ADLT_FAIL("%s", wrong);                                                                \
-    } while (0)
-
 TEST(nodes_are_as_declared)
 {
     const adli_backend_node *nodes;
@@ -210,6 +195,31 @@ TEST(asked_to_stop_it_may_save_first)
     backend->ops->terminate(backend->self, "job", 1, true); /* long over: harmless */
     backend->ops->terminate(backend->self, "nobody", 1, true);
     CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_REPLICA_INTERRUPTED);
+    CLOSE();
+}
+
+TEST(what_a_shell_started_may_save_as_well)
+{
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 2,
+                        "sh -c 'trap \"sleep 0.2; echo saved; exit 143\" TERM; echo up; "
+                        "while :; do sleep 0.02; done'; echo never"));
+    CHECK_OK(adlt_start(
+        site, "hung", 1, 1,
+        "sh -c 'trap \"echo no\" TERM; echo up; while :; do sleep 0.02; done'; echo never"));
+    CHECK(adlt_wait_log(site, "job", 1, 0, "up") && adlt_wait_log(site, "job", 1, 1, "up"));
+    CHECK(adlt_wait_log(site, "hung", 1, 0, "up"));
+    backend->ops->terminate(backend->self, "job", 1, false);
+    backend->ops->terminate(backend->self, "hung", 1, false);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_INT(adlt_lines(adlt_log(site, "job", 1, rank), "saved"), 1);
+        CHECK_INT(adlt_lines(adlt_log(site, "job", 1, rank), "never"), 0);
+    }
+    CHECK(adlt_wait_log(site, "hung", 1, 0, "no"));
+    CHECK_INT(adlt_view(site, "hung", 1, 0).state, ADLI_REPLICA_READY);
+    backend->ops->terminate(backend->self, "hung", 1, true);
+    CHECK(adlt_wait(site, "hung", 1, -1, ADLI_REPLICA_INTERRUPTED));
     CLOSE();
 }
 

@@ -7,6 +7,7 @@
 #include "adaptdl/loader.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,20 @@ static void note(const char *path, const char *line)
     close(fd);
 }
 
+/* Outside of the runtime's care a SIGTERM ends the replica, until it has finished: then it would turn a
+ * job that is done into one that was interrupted. */
+static volatile sig_atomic_t finished;
+
+static void stop(int number)
+{
+    (void)number;
+    if (!finished)
+        _exit(143);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGTERM, stop);
     if (argc != 4)
         return 2;
     adl_env env;
@@ -56,6 +69,7 @@ int main(int argc, char **argv)
             usleep(step_us);
         }
     int code = adl_finish(ctx);
+    finished = code == 0;
     if (code == 0 && first)
         note(argv[1], done);
     return code;

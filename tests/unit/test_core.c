@@ -55,7 +55,8 @@ static void close_world(world *w)
         fake_free(w->fake);
     adli_config_fini(&w->config);
     adli_buf_fini(&w->out);
-    if (!getenv("ADLT_KEEP")) nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (!getenv("ADLT_KEEP"))
+        nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static adl_status open_world(world *w, int nodes, int slots)
@@ -505,6 +506,40 @@ TEST(a_lost_node_is_not_the_jobs_fault)
     close_world(&w);
 }
 
+/* Whichever is seen first. */
+TEST(replicas_that_miss_a_lost_one_have_not_failed)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 2));
+    REQUIRE_OK(submit(&w, "pair", "  minReplicas: 2\n"));
+    for (int turn = 0; turn < 2; turn++) {
+        step(&w, 1);
+        step(&w, 1);
+        REQUIRE(w.fake->group_count == turn + 1);
+        fake_group *group = &w.fake->groups[turn];
+        group->views[turn].state = ADLI_REPLICA_INTERRUPTED;
+        strcpy(group->views[turn].reason, "Lost");
+        group->views[1 - turn].state = ADLI_REPLICA_FAILED;
+        group->views[1 - turn].exit_code = 1;
+        fake_ring(w.fake);
+        step(&w, 1);
+        CHECK_INT(int_of(&w, "pair", "failures"), 0);
+    }
+    CHECK_INT(events_with(&w, "ReplicaFailed"), 0);
+    step(&w, 1);
+    step(&w, 1);
+    REQUIRE(w.fake->group_count == 3);
+    fake_group *group = &w.fake->groups[2]; /* too little memory is its own fault nevertheless */
+    group->views[0].state = ADLI_REPLICA_INTERRUPTED;
+    strcpy(group->views[0].reason, "Lost");
+    group->views[1].state = ADLI_REPLICA_FAILED;
+    strcpy(group->views[1].reason, "OOMKilled");
+    step(&w, 1);
+    CHECK_INT(int_of(&w, "pair", "failures"), 1);
+    CHECK(events_with(&w, "OOMKilled") > 0);
+    close_world(&w);
+}
+
 TEST(deletion_stops_removes_and_frees_the_name)
 {
     world w;
@@ -609,6 +644,30 @@ TEST(a_new_daemon_takes_over)
     CHECK_INT(int_of(&w, "dies", "group"), 2);
     CHECK_INT(int_of(&w, "dies", "failures"), 0);
     CHECK_INT(w.fake->starts, 4);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+/* The daemon died right after a start, and the node is drained before the next one has looked: the group
+ * is there and must be stopped, not taken for one that never was. */
+TEST(a_group_that_is_starting_is_taken_over)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    w.fake->auto_ready = w.fake->obedient = false;
+    REQUIRE_OK(submit(&w, "job", ""));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "job", "phase"), "Starting");
+    REQUIRE_OK(reopen(&w));
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", true, &w.out));
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "job", "phase"), "Stopping");
+    CHECK_INT(w.fake->groups[0].terms, 1);
+    CHECK_INT(w.fake->starts, 1);
+    fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "job", "phase"), "Succeeded");
+    CHECK_INT(w.fake->starts, 1);
     CHECK_INT(w.fake->broken, 0);
     close_world(&w);
 }

@@ -1,4 +1,4 @@
-#include "httpd/url.h"
+#include "httpd/target.h"
 
 #include "base/mem.h"
 
@@ -53,7 +53,7 @@ static bool is_clean(const char *text)
     return true;
 }
 
-void adli_url_printable(char *text)
+void adli_target_printable(char *text)
 {
     for (unsigned char *at = (unsigned char *)text; *at;) {
         int length = utf8_length(at);
@@ -82,7 +82,7 @@ static bool decode(char *text, bool plus_is_space)
     return is_clean(text);
 }
 
-static adl_status parse_path(adli_url *url, char *raw)
+static adl_status parse_path(adli_target *url, char *raw)
 {
     char *out = url->path;
     for (char *next = raw; next;) {
@@ -94,8 +94,8 @@ static adl_status parse_path(adli_url *url, char *raw)
             return adli_fail(ADL_EINVAL, "path: bad escape or character");
         if (strchr(segment, '/') || !strcmp(segment, ".") || !strcmp(segment, ".."))
             return adli_fail(ADL_EINVAL, "path: \".\", \"..\" and escaped slashes are not served");
-        if (url->segments == ADLI_URL_SEGMENTS_MAX)
-            return adli_fail(ADL_EINVAL, "path: more than %d segments", ADLI_URL_SEGMENTS_MAX);
+        if (url->segments == ADLI_TARGET_SEGMENTS_MAX)
+            return adli_fail(ADL_EINVAL, "path: more than %d segments", ADLI_TARGET_SEGMENTS_MAX);
         *out++ = '/';
         url->segment[url->segments] = segment;
         url->segment_at[url->segments++] = (size_t)(out - url->path);
@@ -106,7 +106,7 @@ static adl_status parse_path(adli_url *url, char *raw)
     return ADL_OK;
 }
 
-static adl_status parse_query(adli_url *url, char *raw)
+static adl_status parse_query(adli_target *url, char *raw)
 {
     for (char *next = raw; next;) {
         char *name = next;
@@ -115,8 +115,9 @@ static adl_status parse_query(adli_url *url, char *raw)
             *next++ = '\0';
         if (!*name)
             continue;
-        if (url->parameters == ADLI_URL_PARAMETERS_MAX)
-            return adli_fail(ADL_EINVAL, "query: more than %d parameters", ADLI_URL_PARAMETERS_MAX);
+        if (url->parameters == ADLI_TARGET_PARAMETERS_MAX)
+            return adli_fail(ADL_EINVAL, "query: more than %d parameters",
+                             ADLI_TARGET_PARAMETERS_MAX);
         char *value = strchr(name, '=');
         if (value)
             *value++ = '\0';
@@ -130,10 +131,10 @@ static adl_status parse_query(adli_url *url, char *raw)
     return ADL_OK;
 }
 
-adl_status adli_url_parse(adli_url *url, const char *raw)
+adl_status adli_target_parse(adli_target *url, const char *raw)
 {
     size_t length = strlen(raw);
-    *url = (adli_url){0};
+    *url = (adli_target){0};
     if (raw[0] != '/')
         return adli_fail(ADL_EINVAL, "path: does not begin with a slash");
     url->text = adli_calloc(2, length + 1);
@@ -148,13 +149,13 @@ adl_status adli_url_parse(adli_url *url, const char *raw)
     return status == ADL_OK ? parse_query(url, query) : status;
 }
 
-void adli_url_fini(adli_url *url)
+void adli_target_fini(adli_target *url)
 {
     free(url->text);
-    *url = (adli_url){0};
+    *url = (adli_target){0};
 }
 
-const char *adli_url_query(const adli_url *url, const char *name)
+const char *adli_target_query(const adli_target *url, const char *name)
 {
     for (int i = 0; i < url->parameters; i++)
         if (strcmp(url->name[i], name) == 0)
@@ -162,10 +163,11 @@ const char *adli_url_query(const adli_url *url, const char *name)
     return NULL;
 }
 
-bool adli_url_match(const adli_url *url, const char *pattern, const char *parts[ADLI_URL_PARTS_MAX])
+bool adli_target_match(const adli_target *url, const char *pattern,
+                       const char *parts[ADLI_TARGET_PARTS_MAX])
 {
     int found = 0, i = 0;
-    for (int p = 0; p < ADLI_URL_PARTS_MAX; p++)
+    for (int p = 0; p < ADLI_TARGET_PARTS_MAX; p++)
         parts[p] = "";
     for (const char *at = pattern; *at == '/' && at[1]; i++) {
         const char *word = at + 1;
@@ -179,7 +181,7 @@ bool adli_url_match(const adli_url *url, const char *pattern, const char *parts[
             return false;
         const char *segment = url->segment[i];
         if (length == 2 && memcmp(word, "{}", 2) == 0) {
-            if (!*segment || found == ADLI_URL_PARTS_MAX - 1)
+            if (!*segment || found == ADLI_TARGET_PARTS_MAX - 1)
                 return false;
             parts[found++] = segment;
         } else if (strlen(segment) != length || memcmp(segment, word, length) != 0) {
@@ -221,7 +223,7 @@ static int base64_decode(const char *text, char *out, size_t size)
     return (int)used;
 }
 
-bool adli_url_credentials(const char *header, char *out, size_t size)
+bool adli_target_credentials(const char *header, char *out, size_t size)
 {
     if (strncasecmp(header, "Bearer ", 7) == 0) {
         const char *token = header + 7 + strspn(header + 7, " ");
@@ -242,7 +244,7 @@ bool adli_url_credentials(const char *header, char *out, size_t size)
     return *out != '\0';
 }
 
-bool adli_url_host_allowed(const char *host, const char *const *names)
+bool adli_target_host_allowed(const char *host, const char *const *names)
 {
     char name[256];
     struct in6_addr address;
@@ -266,7 +268,7 @@ bool adli_url_host_allowed(const char *host, const char *const *names)
     return false;
 }
 
-bool adli_url_same_origin(const char *origin, const char *host)
+bool adli_target_same_origin(const char *origin, const char *host)
 {
     const char *rest = strncasecmp(origin, "http://", 7) == 0    ? origin + 7
                        : strncasecmp(origin, "https://", 8) == 0 ? origin + 8

@@ -1,0 +1,135 @@
+"""Elastic training with PyTorch: loops, data loaders and data parallelism that survive restarts on
+another number of replicas, with batch sizes and learning rates that adapt while they run::
+
+    import adaptdl.torch as adl
+
+    adl.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    model = adl.AdaptiveDataParallel(model, optimizer, scheduler)
+    loader = adl.AdaptiveDataLoader(dataset, batch_size=128, shuffle=True, drop_last=True)
+    loader.autoscale_batch_size(4096, local_bsz_bounds=(32, 512))
+    for epoch in adl.remaining_epochs_until(90):
+        for inputs, targets in loader:
+            ...
+        scheduler.step()
+
+Importing this module changes nothing in the process: signals and connections begin with
+:func:`init_process_group`.
+"""
+
+import atexit
+import logging
+import sys
+from urllib.parse import urlsplit
+
+import torch
+import torch.distributed
+
+from adaptdl import _core, collective, env
+from adaptdl.torch import parallel, scaling_rules
+from adaptdl.torch.accumulator import Accumulator
+from adaptdl.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader
+from adaptdl.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until
+from adaptdl.torch.parallel import AdaptiveDataParallel
+from adaptdl.torch.trainer import AdaptDLTorchTrainer
+
+__all__ = [
+    "init_process_group",
+    "Accumulator",
+    "AdaptDLTorchTrainer",
+    "AdaptiveDataLoader",
+    "AdaptiveDataParallel",
+    "ElasticSampler",
+    "current_dataloader",
+    "current_epoch",
+    "finished_epochs",
+    "remaining_epochs_until",
+]
+
+LOG = logging.getLogger(__name__)
+
+
+def init_process_group(backend, init_method=None, world_size=None, rank=None):
+    """Meet the other replicas: starts AdaptDL's collectives and ``torch.distributed``'s default process
+    group. Once, before :class:`AdaptiveDataParallel`. From here on SIGTERM and SIGINT (CTRL-C) stop the
+    training at the next step, with a checkpoint and exit code 143.
+
+    Arguments that are None come from the environment: ``ADAPTDL_MASTER_ADDR``, ``ADAPTDL_MASTER_PORT``,
+    ``ADAPTDL_NUM_REPLICAS`` and ``ADAPTDL_REPLICA_RANK``, or the supervisor of a cluster. Without any of
+    them the program is a job of one replica.
+
+    Args:
+        backend (str or Backend): ``"nccl"`` for GPUs, else ``"gloo"``.
+        init_method (str, optional): ``"tcp://address:port"`` of the replica of rank 0.
+        world_size (int, optional): How many replicas there are.
+        rank (int, optional): This replica's number, from 0 to ``world_size - 1``.
+
+    Raises:
+        ValueError: If an argument or a variable is wrong.
+        RuntimeError: If there is a process group already.
+        TimeoutError: If the replicas did not come together.
+    """
+    if torch.distributed.is_initialized():
+        raise RuntimeError("torch.distributed is initialized already; call "
+                           "adaptdl.torch.init_process_group instead of torch's, and once")
+    address, port = _parse(init_method)
+    _show_messages()
+    _core.context_start(master_addr=address, master_port=port, replica_rank=rank,
+                        num_replicas=world_size, signals=True)
+    try:
+        _init_torch(backend, env.replica_rank(), env.num_replicas())
+    except BaseException:
+        # What failed here failed before training began: there is nothing to save.
+        _core.context_exit()
+        raise
+    atexit.register(_leave)
+
+
+def _parse(init_method):
+    """Address and port of "tcp://address:port"."""
+    if init_method is None or init_method == "env://":
+        return None, None
+    url = urlsplit(init_method)
+    try:
+        port = url.port
+    except ValueError:
+        port = None
+    if url.scheme != "tcp" or not url.hostname or port is None:
+        raise ValueError(f"init_method must be \"tcp://address:port\", not {init_method!r}")
+    return url.hostname, port
+
+
+def _init_torch(backend, rank, replicas):
+    """torch.distributed's group, over a store whose port rank 0 picks and tells the others: nothing to
+    collide with, and no retries."""
+    if replicas == 1:
+        store = torch.distributed.HashStore()
+    else:
+        address = env.master_addr()
+        if address == "0.0.0.0":
+            address = "127.0.0.1"
+        port = 0
+        if rank == 0:
+            store = torch.distributed.TCPStore(address, 0, replicas, True, wait_for_workers=False)
+            port = store.port
+        port = collective.broadcast(port)
+        if rank != 0:
+            store = torch.distributed.TCPStore(address, port, replicas, False, wait_for_workers=False)
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=replicas)
+    LOG.info("torch.distributed initialized (%s, rank %d of %d)", backend, rank, replicas)
+
+
+def _leave():
+    """At exit: torch's group ends before ours, unless the program failed, when peers may be gone."""
+    if torch.distributed.is_initialized() and not hasattr(sys, "last_type"):
+        torch.distributed.destroy_process_group()
+
+
+def _show_messages():
+    """A program that has not set up logging sees the package's messages anyway."""
+    logger = logging.getLogger("adaptdl")
+    if not logging.root.handlers and not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

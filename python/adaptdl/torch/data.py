@@ -1,0 +1,431 @@
+"""Data loaders whose loops survive restarts and whose batch sizes adapt.
+
+:class:`AdaptiveDataLoader` replaces ``torch.utils.data.DataLoader``. Loaders of another kind (for
+sequences, streams) are made of :class:`AdaptiveDataLoaderMixin` and the
+:class:`AdaptiveDataLoaderHelper` that it brings as ``self._elastic``::
+
+    def __iter__(self):
+        with self._elastic.context():
+            if self._elastic.skipdone():
+                return
+            local_bsz = self._elastic.sync_local_bsz()
+            for batch in ...:                # from self._elastic.current_index on
+                with self._elastic.profile(self.training):
+                    yield batch
+                    self._elastic.current_index += ...
+"""
+
+import collections
+import contextlib
+import random
+import sys
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from adaptdl import _core, env
+from adaptdl.torch.epoch import current_epoch
+
+__all__ = [
+    "AdaptiveDataLoader",
+    "AdaptiveDataLoaderHelper",
+    "AdaptiveDataLoaderMixin",
+    "ElasticSampler",
+    "current_dataloader",
+]
+
+_current = None  # the helper that is being iterated
+_made = collections.Counter()  # helpers by epoch, for their names
+
+
+def current_dataloader():
+    """The data loader that is being iterated.
+
+    Returns:
+        AdaptiveDataLoaderHelper or None: The loader's helper; None outside loops over data.
+    """
+    return _current
+
+
+class ElasticSampler(Sampler):
+    """Divides the examples of a data set among the replicas, in an order that depends on the epoch alone:
+    after a restart, on any number of replicas, it goes on where it was.
+
+    Args:
+        dataset (torch.utils.data.Dataset): What to sample from; it has a length.
+        shuffle (bool): Whether each epoch has another random order.
+    """
+
+    def __init__(self, dataset, shuffle=True):
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self._order = _core.Sampler(len(dataset), bool(shuffle)) if len(dataset) else None
+        self.set_epoch(0)
+
+    def __iter__(self):
+        """The examples of this replica, from the set index to the end of the pass.
+
+        Returns:
+            Iterator[int]: Numbers of examples.
+        """
+        first = 0
+        while first < self._length:
+            some = self._order.take(first, 1024)
+            first += len(some)
+            yield from some
+
+    def __len__(self):
+        """How many examples this replica gets from the set index on: as many as every other."""
+        return self._length
+
+    def set_epoch(self, epoch, index=0):
+        """Go to a place.
+
+        Args:
+            epoch (int): The epoch, which makes the order.
+            index (int): How many examples all replicas together have had in this epoch; each multiple of
+                the data set's length is another pass over it, in another order.
+        """
+        self.epoch, self.index = epoch, index
+        self.rank, self.num_replicas = env.replica_rank(), env.num_replicas()
+        self._length = 0
+        if self._order is not None:
+            self._length = self._order.seek(epoch, index, self.rank, self.num_replicas)
+
+
+class AdaptiveDataLoaderHelper:
+    """One elastic loop over data, without the data: its position, its batch size, the boundaries between
+    steps where the job may stop. For building data loaders of other kinds; see the module's text.
+
+    Args:
+        batch_size (int): The total batch size wanted, over all replicas.
+    """
+
+    def __init__(self, batch_size=1):
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size must be an int of at least 1, not {batch_size!r}")
+        self.batch_size = batch_size
+        epoch = current_epoch()
+        self._name = "loader-{}".format(_made[epoch]) if epoch is None \
+            else "loader-epoch{}-{}".format(epoch, _made[epoch])
+        _made[epoch] += 1
+        self._examples = 0
+        self._bounds = None
+        self._loop = None
+        self._run = False
+
+    def _bound(self):
+        """The library's loop. Made when it is needed first: loaders may be made before the process
+        group, and live longer than it."""
+        loop = self._loop
+        if loop is None or not loop.alive:
+            loop = _core.Loop(self._name, self._examples, self.batch_size)
+            if self._bounds is not None:
+                loop.autoscale(*self._bounds)
+            self._loop = loop
+        return loop
+
+    @property
+    def current_index(self):
+        """How many examples all replicas together have had in the present loop; None outside. May be set
+        by loaders that go over their data in a way of their own."""
+        return self._bound().index if _current is self else None
+
+    @current_index.setter
+    def current_index(self, index):
+        if _current is not self:
+            raise RuntimeError("current_index can be set while the loader is iterated")
+        self._bound().index = index
+
+    @property
+    def end_index(self):
+        """Where the loop ends, for loaders whose data changes its layout with the batch size; 0 until it
+        is set. Kept over restarts. Setting another one moves :attr:`current_index` to the same share
+        of the data."""
+        return self._bound().end_index
+
+    @end_index.setter
+    def end_index(self, index):
+        self._bound().end_index = index
+
+    @property
+    def max_batch_size(self):
+        """The largest total batch size allowed; None when the batch size is fixed."""
+        return self._bounds[0] if self._bounds else None
+
+    @property
+    def local_bsz_bounds(self):
+        """The smallest and largest local batch size allowed, (min, max), each None when open; None when
+        there are no bounds."""
+        if not self._bounds or not any(self._bounds[1:3]):
+            return None
+        return self._bounds[1] or None, self._bounds[2] or None
+
+    @property
+    def current_local_bsz(self):
+        """How many examples this replica gets at a time."""
+        return self._bound().local_bsz
+
+    @property
+    def accumulation_steps(self):
+        """How many batches are accumulated before the one that ends in an optimizer step."""
+        return self._bound().accum_steps
+
+    @property
+    def current_batch_size(self):
+        """The present total batch size, over all replicas and accumulated batches."""
+        return self._bound().batch_size
+
+    @property
+    def training(self):
+        """Is this the loader that is trained on?"""
+        return self._loop is not None and self._loop.alive and self._loop.training
+
+    @property
+    def future_exit(self):
+        """Always None. The replicas' agreement to stop is made in the library, at each step."""
+        return None
+
+    def train(self):
+        """Make this the loader that is trained on, whose steps are timed and whose batch size counts. The
+        first backward pass in its loop does so, too.
+
+        Raises:
+            RuntimeError: If another loader is.
+        """
+        self._bound().train()
+
+    def is_accum_step(self):
+        """Is the present batch's gradient only accumulated?"""
+        return not self.is_optim_step()
+
+    def is_optim_step(self):
+        """Does the present batch end in an optimizer step?"""
+        return self._bound().optim_step
+
+    def autoscale_batch_size(self, max_batch_size, local_bsz_bounds=None, gradient_accumulation=False):
+        """Let the batch size adapt: the total is chosen for the best goodput, between ``batch_size`` and
+        ``max_batch_size``. Once, before the first loop.
+
+        Args:
+            max_batch_size (int): The largest total batch size.
+            local_bsz_bounds (tuple): The smallest and largest size on each replica, (min, max), each None
+                when open. They say what is efficient, and what fits into memory.
+            gradient_accumulation (bool): Whether gradients of several batches may make one step.
+
+        Raises:
+            ValueError: If a bound makes no sense; the text says which.
+        """
+        low, high = local_bsz_bounds if local_bsz_bounds is not None else (None, None)
+        for name, value in (("max_batch_size", max_batch_size), ("local_bsz_bounds[0]", low),
+                            ("local_bsz_bounds[1]", high)):
+            if value is None and name != "max_batch_size":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{name} must be an int, not {value!r}")
+            if not 0 < value < 2**31:
+                raise ValueError(f"{name} must be at least 1 and fit into 31 bits, not {value}")
+        bounds = (max_batch_size, low or 0, high or 0)
+        if low and high and low > high:
+            raise ValueError(f"local_bsz_bounds: {low} is above {high}")
+        _core.check_bounds(self._name, self.batch_size, *bounds)
+        self._bounds = bounds + (bool(gradient_accumulation),)
+        if self._loop is not None and self._loop.alive:
+            self._loop.autoscale(*self._bounds)
+
+    @contextlib.contextmanager
+    def context(self):
+        """The loop, for ``with``: inside an epoch, and not inside another loop over data.
+
+        Raises:
+            RuntimeError: If it is not so.
+        """
+        global _current
+        loop = self._bound()
+        self._run = loop.begin()
+        _current = self
+        try:
+            yield
+        finally:
+            _current = None
+            loop.end()
+
+    def skipdone(self):
+        """Was this loop finished before a restart? First in :meth:`context`; if so, yield nothing."""
+        return not self._run
+
+    def sync_local_bsz(self):
+        """A pass over the data begins: chooses its batch size, together with the other replicas.
+
+        Returns:
+            int: The local batch size.
+        """
+        return self._bound().choose()
+
+    _sync_local_bsz = sync_local_bsz
+
+    @contextlib.contextmanager
+    def profile(self, commit):
+        """One batch, for ``with``: before it the job may stop (then this raises ``SystemExit``), and its
+        time is measured. As often on every replica.
+
+        Args:
+            commit (bool): Whether the time counts.
+        """
+        self._step(self._bound().local_bsz, False)
+        if not commit:
+            self._loop.no_profile()
+        yield
+        self._loop.commit()
+
+    def _step(self, size, last):
+        self._bound().step(size, last)
+
+    def to_tensorboard(self, writer, global_step, tag_prefix=""):
+        """Write the batch sizes to TensorBoard.
+
+        Args:
+            writer (torch.utils.tensorboard.SummaryWriter): Where to.
+            global_step (int): The step they belong to.
+            tag_prefix (str): Put before each tag.
+        """
+        prefix = tag_prefix_of(tag_prefix)
+        writer.add_scalar(prefix + "Total_Batch_Size", self.current_batch_size, global_step)
+        writer.add_scalar(prefix + "Local_Batch_Size", self.current_local_bsz, global_step)
+        writer.add_scalar(prefix + "Accumulation_Steps", self.accumulation_steps, global_step)
+
+
+def tag_prefix_of(prefix):
+    """A tag's prefix, with a slash after it unless it is empty or has one."""
+    return prefix if not prefix or prefix.endswith("/") else prefix + "/"
+
+
+class AdaptiveDataLoaderMixin:
+    """Gives a data loader an :class:`AdaptiveDataLoaderHelper`, ``self._elastic``, and those of its methods
+    that programs use.
+
+    Args:
+        batch_size (int): The total batch size wanted, over all replicas.
+    """
+
+    def __init__(self, batch_size):
+        self._elastic = AdaptiveDataLoaderHelper(batch_size)
+
+    def autoscale_batch_size(self, max_batch_size, local_bsz_bounds=None, gradient_accumulation=False):
+        """See :meth:`AdaptiveDataLoaderHelper.autoscale_batch_size`."""
+        self._elastic.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
+
+    @property
+    def current_local_bsz(self):
+        """How many examples this replica gets at a time."""
+        return self._elastic.current_local_bsz
+
+    @property
+    def accumulation_steps(self):
+        """How many batches are accumulated before the one that ends in an optimizer step."""
+        return self._elastic.accumulation_steps
+
+    @property
+    def current_batch_size(self):
+        """The present total batch size, over all replicas and accumulated batches."""
+        return self._elastic.current_batch_size
+
+    @property
+    def training(self):
+        """Is this the loader that is trained on?"""
+        return self._elastic.training
+
+    def to_tensorboard(self, writer, global_step, tag_prefix=""):
+        """Write the batch sizes to TensorBoard.
+
+        Args:
+            writer (torch.utils.tensorboard.SummaryWriter): Where to.
+            global_step (int): The step they belong to.
+            tag_prefix (str): Put before each tag.
+        """
+        self._elastic.to_tensorboard(writer, global_step, tag_prefix)
+
+
+class _WorkerInit:
+    """What a worker process does first: leave CTRL-C to the program, which needs its workers until the
+    step ends, and draw other random numbers than the same worker of another replica."""
+
+    def __init__(self, then):
+        self.then = then
+        self.rank = 0
+
+    def __call__(self, worker):
+        import signal
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.rank > 0:
+            seed = (torch.initial_seed() + self.rank * 0x9E3779B97F4A7C15) % 2**64
+            random.seed(seed)
+            torch.manual_seed(seed)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(seed % 2**32)
+        if self.then is not None:
+            self.then(worker)
+
+
+class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
+    """A ``DataLoader`` whose loops survive restarts and whose batch size adapts. It takes the place of
+    PyTorch's, with three differences: ``batch_size`` is the total over all replicas; samplers are its
+    own; it is iterated inside a loop of ``remaining_epochs_until``, one loader at a time.
+
+    Args:
+        dataset (torch.utils.data.Dataset): Where the data comes from; it has a length.
+        batch_size (int): The total batch size wanted. What there is may differ: replicas have equally many
+            each, rounded up; and it may adapt (:meth:`autoscale_batch_size`).
+        shuffle (bool): Whether each epoch has another random order.
+        **kwargs: As for ``torch.utils.data.DataLoader``.
+
+    Raises:
+        ValueError: If ``sampler`` or ``batch_sampler`` is given.
+    """
+
+    def __init__(self, dataset, batch_size=1, shuffle=False, **kwargs):
+        if kwargs.get("sampler") is not None or kwargs.get("batch_sampler") is not None:
+            raise ValueError("AdaptiveDataLoader has a sampler of its own: leave out 'sampler' and "
+                             "'batch_sampler'")
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise ValueError("AdaptiveDataLoader needs a data set with a length and numbered examples")
+        kwargs.pop("batch_sampler", None)
+        kwargs["sampler"] = ElasticSampler(dataset, shuffle=shuffle)
+        kwargs["worker_init_fn"] = _WorkerInit(kwargs.get("worker_init_fn"))
+        AdaptiveDataLoaderMixin.__init__(self, batch_size)
+        DataLoader.__init__(self, dataset, batch_size, **kwargs)
+        self._elastic._examples = len(dataset)
+        self.batch_sampler.batch_size = -(-batch_size // self.sampler.num_replicas)
+
+    def __iter__(self):
+        """One loop over the data. With a fixed batch size it ends when all replicas together have gone
+        over the data once. With an adaptive one it ends after as much statistical progress as that
+        would make at the initial batch size, which may be more, or less, than one pass.
+
+        Between any two steps the job may be stopped, and goes on there when it is started again.
+        """
+        if len(self.dataset) == 0:
+            return
+        elastic = self._elastic
+        with elastic.context():
+            if elastic.skipdone():
+                return
+            loop = elastic._bound()
+            self.worker_init_fn.rank = env.replica_rank()
+            more = True
+            while more:
+                size = loop.choose()
+                self.sampler.set_epoch(current_epoch(), loop.index)
+                left = len(self.sampler)
+                # A pass of less than one batch is not dropped: after a restart it may be all that is left.
+                drop_last = self.drop_last and left >= size
+                self.batch_sampler.batch_size = size
+                self.batch_sampler.drop_last = drop_last
+                count = left // size if drop_last else -(-left // size)
+                batches = super().__iter__()
+                for i in range(count):
+                    loop.step(min(size, left - i * size), i == count - 1)
+                    yield next(batches)
+                    if not loop.commit():
+                        break
+                more = loop.more()

@@ -1,0 +1,457 @@
+"""How noisy the gradient is: what decides how much a larger batch is worth.
+
+The statistics are the library's (include/adaptdl/noise.h has the formulas). What is here brings the
+gradients of PyTorch to them: a communication hook of DistributedDataParallel, called once per bucket,
+takes the norm of this replica's gradient, starts the averaging, and after the last bucket takes the norm
+of the mean. Nothing waits for a GPU: its norms are read one step later.
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+from adaptdl import _core, env
+from adaptdl.torch import data
+from adaptdl.torch._norms import Bucket, flat
+
+__all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
+
+PRECONDITION_AFTER = 5  # steps of Adam
+
+
+def _done(tensor):
+    """A future that is done."""
+    future = torch.futures.Future(devices=[tensor.device]) if tensor.is_cuda else torch.futures.Future()
+    future.set_result(tensor)
+    return future
+
+
+def _plus(a, b):
+    """The sum of norms, lists or tensors; a may be None."""
+    if a is None:
+        return b
+    return [x + y for x, y in zip(a, b)] if isinstance(b, list) else a + b
+
+
+def _over(norms, scale):
+    """Squared norms of gradients that are multiplied by scale, without it."""
+    if isinstance(norms, list):
+        square = float(scale) ** 2
+        return [norm / square for norm in norms]
+    return norms / scale.to(norms.dtype).square()
+
+
+class _Report:
+    """Numbers on their way from a device: one copy, looked at later."""
+
+    def __init__(self, values, kind, events):
+        values = values.reshape(-1)
+        self.kind, self.times, self.event = kind, events, None
+        if values.is_cuda:
+            self.host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self.host.copy_(values, non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+        else:
+            self.host = values
+
+    def read(self):
+        """The numbers, and how long the step waited for gradients."""
+        if self.event is not None:
+            self.event.synchronize()
+        waited = self.times[0].elapsed_time(self.times[1]) / 1e3 if self.times else 0.0
+        return self.host.tolist(), waited
+
+
+class GradientNoiseScale:
+    """Gradient statistics of one :class:`~adaptdl.torch.AdaptiveDataParallel`, which makes one as its
+    attribute ``gns``. It also accumulates gradients where a step has several batches.
+
+    Args:
+        adp (AdaptiveDataParallel): The wrapper whose gradients are measured.
+        optimizer (torch.optim.Optimizer): The wrapper's optimizer; statistics are kept for each of its
+            parameter groups.
+        mp_scaler (torch.cuda.amp.GradScaler): The loss scaler, whose factor is taken out.
+        num_replicas (int): How many replicas there are; None: as the environment says.
+        accum_scale (float): Size of a batch over all replicas, in units of the initial batch size; None: as
+            the data loader has it.
+    """
+
+    def __init__(self, adp, optimizer, mp_scaler=None, num_replicas=None, accum_scale=None):
+        self._adp, self._optimizer, self._scaler = adp, optimizer, mp_scaler
+        self._replicas = env.num_replicas() if num_replicas is None else num_replicas
+        self._groups = len(optimizer.param_groups)
+        self._group_of = {p: i for i, group in enumerate(optimizer.param_groups)
+                          for p in group["params"]}
+        name = adp.name
+        self._meter = _core.Meter(name, self._groups)
+        if accum_scale is not None:
+            self._meter.accum_scale = accum_scale
+        self._buckets = {}     # by number
+        self._old = {}         # those before DDP made new ones
+        self._ones = {}        # by device, for the loss scale
+        self._works = []       # (bucket, work or future) of this pass
+        self._optim = self._single = False
+        self._micro = 0        # batches accumulated before this one
+        self._passes = 0       # backward passes since gradients were zeroed, in this batch
+        self._local = self._total = self._sums = self._pair = None
+        self._have_before = False
+        self._times = None     # events around waiting for gradients
+        self._late = []        # reports of steps before
+        self.user_hook = None  # a communication hook of the program's own, and its state
+
+    # ---- what is known ----
+
+    @property
+    def accum_scale(self):
+        """Size of a batch over all replicas, in units of the initial batch size."""
+        return self._meter.accum_scale
+
+    def set_accum_scale(self, accum_scale):
+        """Set :attr:`accum_scale`, in place of what the data loader says."""
+        self._meter.accum_scale = accum_scale
+
+    @property
+    def accum_count(self):
+        """How many batches the last optimizer step had on each replica."""
+        return self._meter.accum_count
+
+    @property
+    def should_zero_grad(self):
+        """False while gradients of several batches are being accumulated."""
+        return self._optim or self._passes == 0
+
+    @property
+    def raw_sqr_avg(self):
+        """Squared norm of the gradient, a NumPy array with one number for each parameter group."""
+        return _array(self._meter.sqrs)
+
+    @property
+    def raw_var_avg(self):
+        """Variance of the gradient at the initial batch size, likewise."""
+        return _array(self._meter.vars)
+
+    def sqr_avg(self):
+        """The squared norm of the true gradient, as it is known at present.
+
+        Returns:
+            float: Sum over the parameter groups.
+        """
+        return self._meter.sqr
+
+    def var_avg(self):
+        """The trace of the gradient's covariance at the initial batch size, as it is known at present.
+
+        Returns:
+            float: Sum over the parameter groups.
+        """
+        return self._meter.var
+
+    def gain(self, scale):
+        """How many steps at the initial batch size one step at ``scale`` times it is worth.
+
+        Args:
+            scale (float): Total batch size by initial batch size.
+
+        Returns:
+            float: From 1 to scale.
+        """
+        return self._meter.gain(scale)
+
+    def get_progress(self):
+        """How many steps at the initial batch size the training so far is worth."""
+        return self._meter.progress
+
+    def set_progress(self, progress):
+        """Set what :meth:`get_progress` returns."""
+        self._meter.progress = progress
+
+    def reset_accumulation(self):
+        """Throw away gradients that were accumulated for the next step, and their statistics."""
+        for bucket in self._buckets.values():
+            bucket.sum = None
+        self._passes = 0
+        self._local = self._total = self._sums = self._pair = None
+        for param in self._group_of:
+            param.grad = None
+
+    # ---- backward ----
+
+    def hook(self, _state, bucket):
+        """The communication hook: one bucket's gradients of this replica are complete. DDP copies what it
+        finds in the block after the last bucket's call, so the mean need not be there earlier."""
+        if bucket.index() == 0:
+            self._begin()
+        known = self._bucket(bucket)
+        if not self._optim:
+            self._accumulate(known)
+        elif self._single:
+            self._see_single(known)
+        else:
+            self._average(known, bucket)
+        if bucket.is_last():
+            self._old = {}
+            self._finish()
+        return _done(known.block)
+
+    def _begin(self):
+        self._works.clear()
+        self._optim, self._micro, self._single, new_batch = self._meter.begin()
+        if new_batch:
+            self._passes = 0
+        if self._micro == 0 and self._passes == 0:
+            self._local = self._total = self._sums = None
+        self._pair = None
+        self._passes += 1
+
+    def _bucket(self, grad_bucket):
+        """What is known of the bucket. DDP makes new ones after the first pass."""
+        index, block = grad_bucket.index(), grad_bucket.buffer()
+        bucket = self._buckets.get(index)
+        if bucket is None or bucket.key[:2] != (block.data_ptr(), block.numel()):
+            params = grad_bucket.parameters()
+            if index == 0:
+                self._have_before = False
+                self._old, self._buckets = self._buckets, {}
+            bucket = Bucket(block, params, self._group_of, self._groups)
+            self._take_over(bucket)
+            self._buckets[index] = bucket
+        return bucket
+
+    def _take_over(self, bucket):
+        """Accumulated gradients move along when buckets change."""
+        found = {}
+        for old in self._old.values():
+            if old.sum is not None:
+                found.update(zip(old.params, torch.split(old.sum, old.sizes)))
+        if found and self._micro > 0:
+            zeros = torch.zeros_like(bucket.block)
+            parts = torch.split(zeros, bucket.sizes)
+            for param, part in zip(bucket.params, parts):
+                if param in found:
+                    part.copy_(found[param])
+            bucket.sum = zeros
+
+    def _norms(self, bucket, factor):
+        """The bucket's squared norms, without the loss scale."""
+        norms, scale = bucket.norms(factor, self._moments(bucket)), self._loss_scale(bucket.block)
+        return norms if scale is None else _over(norms, scale)
+
+    def _accumulate(self, bucket):
+        """A batch that does not end in a step: its gradient goes into the sum, and a zero stays behind, so
+        that clipping and unscaling between backward and step see nothing to do."""
+        self._local = _plus(self._local, self._norms(bucket, 1.0))
+        if bucket.sum is None or (self._micro == 0 and self._passes == 1):
+            if bucket.sum is None:
+                bucket.sum = torch.empty_like(bucket.block)
+            bucket.sum.copy_(bucket.block)
+            bucket.sum_scale = self._loss_scale(bucket.block)
+        else:
+            self._rescale(bucket)
+            bucket.sum.add_(bucket.block)
+        bucket.block.zero_()
+
+    def _rescale(self, bucket):
+        """The loss scale may have changed since the sum was begun."""
+        scale = self._loss_scale(bucket.block)
+        if scale is not None:
+            bucket.sum.mul_(scale / bucket.sum_scale)
+            bucket.sum_scale = scale
+
+    def _loss_scale(self, like):
+        """The loss scale as a tensor; None without a scaler."""
+        if self._scaler is None or not self._scaler.is_enabled():
+            return None
+        one = self._ones.get(like.device)
+        if one is None:
+            one = self._ones[like.device] = torch.ones((), dtype=torch.float32, device=like.device)
+        return self._scaler.scale(one)
+
+    def _average(self, bucket, grad_bucket):
+        """The last batch of a step: the mean over replicas and batches is under way when this returns."""
+        micro = self._micro + 1
+        own = self.user_hook is not None  # which divides by the number of replicas itself
+        factor = 1.0 if own else 1.0 / self._replicas
+        if micro == 1:
+            self._local = _plus(self._local, self._norms(bucket, factor))
+        else:
+            self._local = _plus(self._local, self._norms(bucket, 1.0))
+            if self._passes == 1:
+                self._rescale(bucket)
+                bucket.block.add_(bucket.sum).mul_(factor / micro)
+            else:  # the mean of the pass before lies in the sum, and is part of the block
+                bucket.block.sub_(bucket.sum).div_(micro).add_(bucket.sum).mul_(factor)
+        if own:
+            state, hook = self.user_hook
+            self._works.append((bucket, hook(state, grad_bucket)))
+        elif self._replicas > 1:
+            self._works.append((bucket, dist.all_reduce(bucket.block, group=self._adp.process_group,
+                                                        async_op=True)))
+        else:
+            self._works.append((bucket, None))
+
+    def _finish(self):
+        """After the last bucket: waits for the means and takes their norms."""
+        if not self._works:
+            return
+        cuda = self._works[0][0].block.is_cuda
+        begin = time.perf_counter()
+        if cuda:
+            self._times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self._times[0].record()
+        for bucket, work in self._works:
+            if work is not None:
+                result = work.wait()
+                if self.user_hook is not None:
+                    result = result[0] if isinstance(result, (list, tuple)) else result
+                    if result.data_ptr() != bucket.block.data_ptr():
+                        bucket.block.copy_(result)
+        waited = time.perf_counter() - begin
+        if cuda:
+            self._times[1].record()
+        else:
+            loader = data.current_dataloader()
+            if loader is not None:
+                loader._bound().add_sync(waited)
+        total = None
+        for bucket, _ in self._works:
+            total = _plus(total, self._norms(bucket, 1.0))
+            if self._micro > 0:
+                bucket.sum.copy_(bucket.block)
+            bucket.turn += 1
+        self._total, self._sums = total, _plus(self._sums, total)
+        self._works.clear()
+
+    def _see_single(self, bucket):
+        """The only gradient of a step, on the only replica: compared with the one before, in pairs."""
+        scale = self._loss_scale(bucket.block)
+        if not self._have_before:
+            bucket.keep()
+            bucket.before_scale = scale
+            return
+        if scale is not None:
+            bucket.before.mul_(scale / bucket.before_scale)
+        pair = bucket.compare(self._moments(bucket))
+        self._pair = _plus(self._pair, pair if scale is None else _over(pair, scale))
+
+    def _moments(self, bucket):
+        """Adam's second moments and so on; None: gradients are measured as they are."""
+        return None
+
+    # ---- step ----
+
+    def accumulating(self):
+        """Is the present batch's gradient only accumulated?"""
+        loader = data.current_dataloader()
+        return loader is not None and not loader.is_optim_step()
+
+    def begin_step(self):
+        """Before the optimizer's step: hands in what was measured.
+
+        Returns:
+            float: The step's scale, its batch size by the initial one.
+        """
+        scale, measured, restart = self._meter.step()
+        if restart:
+            self._restart()
+        report = None
+        single = self._single
+        if measured:
+            if single and self._pair is not None:
+                report = self._report(self._pair, "pair")
+            elif single:
+                report = "first"
+            elif self._local is not None:
+                report = self._report((self._local, self._total, self._sums), "norms")
+            else:
+                report = "first"
+        self._have_before = bool(single and measured and self._pair is None)
+        self._local = self._total = self._sums = self._pair = None
+        self._passes = 0
+        if report is not None:
+            self._late.append(report)
+        # What was measured in memory is known now; what comes from a device, one step later.
+        while self._late and (not isinstance(self._late[0], _Report) or self._late[0].event is None
+                              or len(self._late) > 1):
+            self._hand_in(self._late.pop(0))
+        return scale
+
+    def end_step(self):
+        """After the optimizer's step."""
+        self._meter.advance()
+
+    def zeroed(self):
+        """Gradients were zeroed: passes so far in this batch do not count."""
+        if self._optim:
+            self._passes = 0
+            self._local = self._total = self._sums = self._pair = None
+
+    def _report(self, values, kind):
+        first = values[0] if kind == "norms" else values
+        if isinstance(first, list):
+            return kind, values
+        times, self._times = self._times, None
+        return _Report(torch.stack(list(values)) if kind == "norms" else values, kind, times)
+
+    def _hand_in(self, report):
+        if report == "first":
+            self._meter.pair(None, 1.0)
+            return
+        if isinstance(report, _Report):
+            numbers, waited = report.read()
+            kind, count = report.kind, self._groups
+            values = numbers
+            if kind == "norms":
+                values = numbers[:count], numbers[count:2 * count], numbers[2 * count:]
+            loader = data.current_dataloader()
+            if waited and loader is not None:
+                loader._bound().add_sync(waited)
+        else:
+            kind, values = report
+        if kind == "pair":
+            self._meter.pair(values, 1.0)
+        else:
+            self._meter.norms(*values, 1.0)
+
+    def _restart(self):
+        """The batch size has changed."""
+
+
+def _array(values):
+    import numpy
+    return numpy.array(values)
+
+
+class AdamGradientNoiseScale(GradientNoiseScale):
+    """The same for Adam and AdamW, whose steps are of gradients divided by ``sqrt(v) + eps``: so that is
+    what is measured, once five steps were taken. When the batch size changes, the moments, which are of
+    gradients of another noise, are restarted."""
+
+    def _moments(self, bucket):
+        if self._meter.steps < PRECONDITION_AFTER:
+            return None
+        state = self._optimizer.state
+        values = []
+        for param in bucket.params:
+            moment = state.get(param, {}).get("exp_avg_sq")
+            moment = flat(moment) if moment is not None and moment.stride() == param.stride() else None
+            if moment is None or moment.dtype != bucket.block.dtype \
+                    or moment.device != bucket.block.device:
+                return None
+            values.append(moment)
+        corrections, eps = [], []
+        for group in self._optimizer.param_groups:
+            corrections.append(1 - group["betas"][1] ** self._meter.steps)
+            eps.append(group["eps"])
+        return values, corrections, eps
+
+    def _restart(self):
+        for state in self._optimizer.state.values():
+            for name in ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"):
+                if name in state:
+                    state[name].zero_()
+            if isinstance(state.get("step"), torch.Tensor):
+                state["step"].zero_()
+            elif "step" in state:
+                state["step"] = 0

@@ -1,0 +1,141 @@
+"""Data parallelism that adapts: PyTorch's DistributedDataParallel with gradient statistics, learning rates
+that follow the batch size, and states that survive restarts."""
+
+import inspect
+import pickle
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from adaptdl import _core, checkpoint
+from adaptdl.torch.data import tag_prefix_of
+from adaptdl.torch.gradient_noise_scale import AdamGradientNoiseScale, GradientNoiseScale
+from adaptdl.torch.scaling_rules import AdamScale, AdaScale, ScalingRuleBase
+
+__all__ = ["AdaptiveDataParallel"]
+
+_WEIGHTS_ONLY = "weights_only" in inspect.signature(torch.load).parameters
+
+
+def _load(file):
+    """torch.load on the CPU; without executing anything, if the contents allow. A learning-rate schedule
+    may contain objects of the program's own, which only pickle brings back."""
+    if not _WEIGHTS_ONLY:
+        return torch.load(file, map_location="cpu")
+    place = file.tell()
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError):
+        file.seek(place)
+        return torch.load(file, map_location="cpu", weights_only=False)
+
+
+class _State(checkpoint.State):
+    """Everything that a wrapper trains, in one state of the checkpoint."""
+
+    def __init__(self, name, parts):
+        super().__init__(name)
+        self.parts = parts  # {name: object with state_dict}
+
+    def save(self, fileobj):
+        torch.save({name: part.state_dict() for name, part in self.parts.items()}, fileobj)
+
+    def load(self, fileobj):
+        saved = _load(fileobj)
+        missing = [name for name in self.parts if name not in saved]
+        if missing:
+            raise ValueError("the checkpoint is without {}: the program was run without".format(
+                ", ".join(missing)))
+        for name, part in self.parts.items():
+            part.load_state_dict(saved[name])
+
+
+class AdaptiveDataParallel(DistributedDataParallel):
+    """``DistributedDataParallel`` for jobs that change their size and batch size. It saves the model, the
+    optimizer, the learning-rate schedule and the loss scaler in every checkpoint, and restores them when
+    made after a restart; it measures the noise of the gradients, and scales the learning rate with the
+    batch size by patching the optimizer's ``step`` and ``zero_grad``.
+
+    Gradients may be clipped or otherwise changed between ``backward()`` and ``step()``. Where a step has
+    several batches (gradient accumulation), the gradient is there after the backward pass of the last
+    one, and zero after the others, whose ``step()`` does nothing.
+
+    Args:
+        model (torch.nn.Module): What is trained. It is on its device.
+        optimizer (torch.optim.Optimizer): The optimizer of the model's parameters.
+        lr_scheduler: The learning-rate schedule of the optimizer, if any.
+        mp_scaler (torch.cuda.amp.GradScaler): The loss scaler of mixed precision, if any.
+        scaling_rule (ScalingRuleBase): How the learning rate follows the batch size; None means
+            ``AdamScale`` for Adam and AdamW, ``AdaScale`` for other optimizers.
+        name (str): Its name in checkpoints. Programs with several wrappers give each another.
+        **kwargs: As for ``DistributedDataParallel``.
+
+    Raises:
+        RuntimeError: If the process group was not initialized.
+        ValueError: If the name is taken.
+    """
+
+    def __init__(self, model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=None,
+                 name="adaptdl-dataparallel", **kwargs):
+        if scaling_rule is not None and not isinstance(scaling_rule, ScalingRuleBase):
+            raise TypeError("scaling_rule must be a ScalingRuleBase, not "
+                            f"{type(scaling_rule).__name__}")
+        if _core.context_state() != "started":
+            raise RuntimeError("call adaptdl.torch.init_process_group() before AdaptiveDataParallel()")
+        super().__init__(model, **kwargs)
+        adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
+        self.name = name
+        parts = {"model": model, "optimizer": optimizer, "lr_scheduler": lr_scheduler,
+                 "mp_scaler": mp_scaler}
+        self._saved = _State(name, {key: part for key, part in parts.items() if part is not None})
+        checkpoint.load_state(self._saved)
+        self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer, mp_scaler)
+        self.scaling_rule = scaling_rule or (AdamScale() if adam else AdaScale())
+        self.scaling_rule.initialize(self, optimizer, patch_optimizer=True)
+        super().register_comm_hook(None, self.gns.hook)
+
+    def register_comm_hook(self, state, hook):
+        """Have gradients averaged by a communication hook of your own, as with DistributedDataParallel.
+
+        Args:
+            state (object): Passed to the hook.
+            hook (Callable): ``hook(state, bucket)`` returns a future of the averaged gradients.
+        """
+        if self.gns.user_hook is not None:
+            raise RuntimeError("register_comm_hook can be called once")
+        self.gns.user_hook = state, hook
+
+    def forward(self, *args, **kwargs):
+        """The model's forward pass. Its backward pass belongs inside a loop over an AdaptiveDataLoader."""
+        return super().forward(*args, **kwargs)
+
+    def zero_grad(self, *args, **kwargs):
+        """Zero the gradients of all parameters.
+
+        Args:
+            *args, **kwargs: As for ``torch.nn.Module.zero_grad``.
+        """
+        self.gns.zeroed()
+        return super().zero_grad(*args, **kwargs)
+
+    @property
+    def gain(self):
+        """How many steps at the initial batch size a step is worth at present."""
+        gns = self.gns
+        return gns.gain(gns.accum_scale * gns.accum_count)
+
+    def to_tensorboard(self, writer, global_step, tag_prefix=""):
+        """Write gradient statistics, gain, learning-rate factor and progress to TensorBoard.
+
+        Args:
+            writer (torch.utils.tensorboard.SummaryWriter): Where to.
+            global_step (int): The step they belong to.
+            tag_prefix (str): Put before each tag.
+        """
+        prefix = tag_prefix_of(tag_prefix)
+        gns = self.gns
+        for tag, value in (("Gradient_Norm_Sqr", gns.sqr_avg()), ("Gradient_Variance", gns.var_avg()),
+                           ("Gain", self.gain), ("Learning_Rate_Factor", self.scaling_rule.lr_factor),
+                           ("Accum_Scale", gns.accum_scale), ("Accum_Count", gns.accum_count),
+                           ("Progress", gns.get_progress())):
+            writer.add_scalar(prefix + tag, value, global_step)

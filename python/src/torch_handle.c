@@ -1,0 +1,104 @@
+/* Handles on what the context owns, and the part of the module that adaptdl.torch is made of. */
+#include "torch.h"
+
+#include "base/status.h"
+#include "train/context.h"
+
+#include <stdlib.h>
+
+PyObject *adlpy_handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args, (void)kwargs;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return alloc(type, 0); /* zeroed */
+}
+
+void adlpy_handle_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+bool adlpy_handle_alive(PyObject *self, const char *what)
+{
+    uint64_t serial = ((adlpy_handle *)self)->serial;
+    if (serial == 0) {
+        PyErr_Format(PyExc_RuntimeError, "%s: it was not initialized", what);
+        return false;
+    }
+    return adlpy_alive(serial, what);
+}
+
+adl_context *adlpy_handle_enter(PyObject *self, const char *what)
+{
+    if (!adlpy_handle_alive(self, what) || !adlpy_enter(what))
+        return NULL;
+    adlpy_callback_forget();
+    return adlpy_context_peek();
+}
+
+PyObject *adlpy_raise_stopped(adl_context *ctx)
+{
+    adl_status status = adl_context_status(ctx);
+    if (status == ADL_EINTR && ctx->save_failed) {
+        PyObject *code = PyLong_FromLong(1);
+        if (code)
+            PyErr_SetObject(PyExc_SystemExit, code);
+        Py_XDECREF(code);
+        return NULL;
+    }
+    return adlpy_raise(adli_fail(status, "%s", adl_context_error(ctx)));
+}
+
+PyObject *adlpy_doubles(const double *values, size_t count, size_t stride)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *value = PyFloat_FromDouble(values[i * stride]);
+        if (!value)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, (Py_ssize_t)i, value);
+    }
+    return list;
+}
+
+double *adlpy_read_doubles(PyObject *sequence, size_t count, const char *what)
+{
+    Py_ssize_t length = PySequence_Size(sequence);
+    if (length < 0)
+        return NULL;
+    if ((size_t)length != count) {
+        PyErr_Format(PyExc_ValueError, "%s: %zd numbers, expected %zu", what, length, count);
+        return NULL;
+    }
+    double *values = malloc((count ? count : 1) * sizeof *values);
+    if (!values) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        PyObject *item = PySequence_GetItem(sequence, (Py_ssize_t)i);
+        values[i] = item ? PyFloat_AsDouble(item) : -1;
+        Py_XDECREF(item);
+        if (PyErr_Occurred()) {
+            free(values);
+            return NULL;
+        }
+    }
+    return values;
+}
+
+int adlpy_torch_setup(PyObject *module)
+{
+    static int (*const parts[])(PyObject *) = {
+        adlpy_loop_setup,    adlpy_meter_setup,       adlpy_kernels_setup,
+        adlpy_sampler_setup, adlpy_accumulator_setup,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i](module) != 0)
+            return -1;
+    return 0;
+}

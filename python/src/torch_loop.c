@@ -1,0 +1,435 @@
+/* Epochs and loops over data for Python's iterators. Misuse (nested loops, a loop outside an epoch) is
+ * asked about before the library is called: in C it stops the context, in Python it is an exception
+ * after which the program may go on. */
+#include "torch.h"
+
+#include "adaptdl/epoch.h"
+#include "adaptdl/loop.h"
+
+#include <limits.h>
+
+/* ---- epochs -------------------------------------------------------------------------------------- */
+
+typedef struct epochs_object {
+    adlpy_handle handle;
+    adl_epochs loop;
+    bool inside;
+} epochs_object;
+
+static int epochs_init(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    epochs_object *self = (epochs_object *)object;
+    static char *names[] = {"until", NULL};
+    int until;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i", names, &until))
+        return -1;
+    adl_context *ctx = adlpy_context();
+    if (!ctx)
+        return -1;
+    if (adl_current_epoch(ctx) >= 0) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "a loop over epochs inside another one (in epoch %d): overlapping epoch loops",
+                     adl_current_epoch(ctx));
+        return -1;
+    }
+    self->handle.serial = adlpy_serial();
+    self->loop = adl_epochs_begin(ctx, until);
+    return 0;
+}
+
+static PyObject *epochs_next(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    epochs_object *self = (epochs_object *)object;
+    adl_context *ctx = adlpy_handle_enter(object, "epochs");
+    if (!ctx)
+        return NULL;
+    PyObject *result = NULL;
+    if (adl_stopped(ctx))
+        result = adlpy_raise_stopped(ctx);
+    else if (!self->inside && adl_current_epoch(ctx) >= 0)
+        PyErr_Format(PyExc_RuntimeError, "overlapping epoch loops (in epoch %d)",
+                     adl_current_epoch(ctx));
+    else if (adl_epochs_next(&self->loop) && adl_epochs_enter(&self->loop)) {
+        self->inside = true;
+        result = PyLong_FromLong(self->loop.number);
+    } else
+        result = adlpy_ref(Py_None);
+    adlpy_leave();
+    return result;
+}
+
+static PyObject *epochs_leave(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    epochs_object *self = (epochs_object *)object;
+    if (self->inside && adlpy_context_peek() && adlpy_serial() == self->handle.serial)
+        adl_epochs_leave(&self->loop);
+    self->inside = false;
+    return adlpy_ref(Py_None);
+}
+
+static PyMethodDef epochs_methods[] = {
+    {"next", epochs_next, METH_NOARGS, "next()\n--\n\nEnters the next epoch: its number, or None."},
+    {"leave", epochs_leave, METH_NOARGS, "leave()\n--\n\nThe epoch's body was left."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot epochs_slots[] = {{Py_tp_new, adlpy_handle_new},
+                                     {Py_tp_init, epochs_init},
+                                     {Py_tp_dealloc, adlpy_handle_dealloc},
+                                     {Py_tp_methods, epochs_methods},
+                                     {Py_tp_doc, "Epochs(until)\n--\n\nThe loop over epochs."},
+                                     {0, NULL}};
+static PyType_Spec epochs_spec = {"adaptdl._core.Epochs", sizeof(epochs_object), 0,
+                                  Py_TPFLAGS_DEFAULT, epochs_slots};
+
+static PyObject *current_epoch(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context_peek();
+    int epoch = ctx ? adl_current_epoch(ctx) : -1;
+    return epoch < 0 ? adlpy_ref(Py_None) : PyLong_FromLong(epoch);
+}
+
+static PyObject *finished_epochs(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context();
+    return ctx ? PyLong_FromLong(adl_finished_epochs(ctx)) : NULL;
+}
+
+/* ---- loops --------------------------------------------------------------------------------------- */
+
+typedef struct loop_object {
+    adlpy_handle handle;
+    adl_loop *loop;
+    size_t examples;
+    int size; /* of the present batch */
+} loop_object;
+
+static int loop_init(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    loop_object *self = (loop_object *)object;
+    static char *names[] = {"name", "examples", "batch_size", NULL};
+    const char *name;
+    Py_ssize_t examples;
+    int batch_size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sni", names, &name, &examples, &batch_size))
+        return -1;
+    if (examples < 0) {
+        PyErr_SetString(PyExc_ValueError, "examples must not be negative");
+        return -1;
+    }
+    adl_context *ctx = adlpy_context();
+    if (!ctx || !adlpy_enter("a data loader"))
+        return -1;
+    adl_status status = adl_loop_new(ctx, name, (size_t)examples, batch_size, &self->loop);
+    adlpy_leave();
+    if (status != ADL_OK) {
+        adlpy_raise(status);
+        return -1;
+    }
+    self->examples = (size_t)examples;
+    self->handle.serial = adlpy_serial();
+    return 0;
+}
+
+static PyObject *loop_autoscale(PyObject *object, PyObject *args)
+{
+    int max_batch_size, min_local, max_local, accumulation;
+    if (!PyArg_ParseTuple(args, "iiip", &max_batch_size, &min_local, &max_local, &accumulation) ||
+        !adlpy_handle_enter(object, "autoscale_batch_size"))
+        return NULL;
+    adl_status status = adl_loop_autoscale(((loop_object *)object)->loop, max_batch_size, min_local,
+                                           max_local, accumulation != 0);
+    adlpy_leave();
+    return adlpy_none(status);
+}
+
+static PyObject *begin(loop_object *self, adl_context *ctx)
+{
+    bool run = false;
+    adl_loop *current = adl_current_loop(ctx);
+    if (adl_stopped(ctx))
+        return adlpy_raise_stopped(ctx);
+    if (adl_current_epoch(ctx) < 0)
+        return PyErr_Format(PyExc_RuntimeError,
+                            "%s: iterate inside a loop of adaptdl.torch.remaining_epochs_until()",
+                            adl_loop_name(self->loop));
+    if (current)
+        return PyErr_Format(PyExc_RuntimeError, "%s: overlapping data loader loops (inside %s)",
+                            adl_loop_name(self->loop), adl_loop_name(current));
+    if (adl_loop_begin(self->loop, &run) != ADL_OK)
+        return adlpy_raise_stopped(ctx);
+    return PyBool_FromLong(run);
+}
+
+static PyObject *loop_begin(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    adl_context *ctx = adlpy_handle_enter(object, "a data loader");
+    if (!ctx)
+        return NULL;
+    PyObject *result = begin((loop_object *)object, ctx);
+    adlpy_leave();
+    return result;
+}
+
+static PyObject *loop_choose(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    loop_object *self = (loop_object *)object;
+    int local_bsz = 0, accum_steps = 0;
+    adl_context *ctx = adlpy_handle_enter(object, "a data loader");
+    if (!ctx)
+        return NULL;
+    adl_status status;
+    ADLPY_UNLOCKED(status = adl_loop_pass(self->loop, &local_bsz, &accum_steps));
+    PyObject *result = status == ADL_OK ? PyLong_FromLong(local_bsz) : adlpy_raise_stopped(ctx);
+    adlpy_leave();
+    return result;
+}
+
+static PyObject *loop_step(PyObject *object, PyObject *args)
+{
+    loop_object *self = (loop_object *)object;
+    int size, last;
+    if (!PyArg_ParseTuple(args, "ip", &size, &last))
+        return NULL;
+    adl_context *ctx = adlpy_handle_enter(object, "a data loader");
+    if (!ctx)
+        return NULL;
+    bool run;
+    self->size = size;
+    ADLPY_UNLOCKED(run = adl_loop_step(self->loop, size, last != 0));
+    PyObject *result = run ? adlpy_ref(Py_None) : adlpy_raise_stopped(ctx);
+    adlpy_leave();
+    return result;
+}
+
+/* The examples that all replicas together have consumed with the present batch: not the extra ones at
+ * the end of a pass. */
+static size_t consumed(const loop_object *self, adl_context *ctx)
+{
+    if (self->examples == 0)
+        return 0; /* the program moves the index */
+    size_t left = self->examples - (size_t)(adl_loop_index(self->loop) % self->examples);
+    size_t all = (size_t)(self->size > 0 ? self->size : 0) * (size_t)adl_replicas(ctx);
+    return all < left ? all : left;
+}
+
+static PyObject *loop_commit(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    loop_object *self = (loop_object *)object;
+    adl_context *ctx = adlpy_handle_enter(object, "a data loader");
+    if (!ctx)
+        return NULL;
+    bool more = adl_loop_commit(self->loop, consumed(self, ctx));
+    PyObject *result = adl_stopped(ctx) ? adlpy_raise_stopped(ctx) : PyBool_FromLong(more);
+    adlpy_leave();
+    return result;
+}
+
+static PyObject *loop_more(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    adl_context *ctx = adlpy_handle_enter(object, "a data loader");
+    if (!ctx)
+        return NULL;
+    bool more = adl_loop_more(((loop_object *)object)->loop);
+    PyObject *result = adl_stopped(ctx) ? adlpy_raise_stopped(ctx) : PyBool_FromLong(more);
+    adlpy_leave();
+    return result;
+}
+
+static PyObject *loop_end(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    loop_object *self = (loop_object *)object;
+    if (self->loop && adlpy_context_peek() && adlpy_serial() == self->handle.serial)
+        adl_loop_end(self->loop);
+    return adlpy_ref(Py_None);
+}
+
+static PyObject *loop_train(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    if (!adlpy_handle_enter(object, "train"))
+        return NULL;
+    adl_status status = adl_loop_train(((loop_object *)object)->loop);
+    adlpy_leave();
+    return adlpy_none(status);
+}
+
+static PyObject *loop_add_sync(PyObject *object, PyObject *value)
+{
+    double seconds = PyFloat_AsDouble(value);
+    if (PyErr_Occurred() || !adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    if (seconds > 0)
+        adl_loop_add_sync(((loop_object *)object)->loop, seconds);
+    return adlpy_ref(Py_None);
+}
+
+static PyObject *loop_set_sizes(PyObject *object, PyObject *args)
+{
+    int local_bsz, accum_steps;
+    if (!PyArg_ParseTuple(args, "ii", &local_bsz, &accum_steps) ||
+        !adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    adl_status status = adl_loop_set_sizes(((loop_object *)object)->loop, local_bsz, accum_steps);
+    if (status == ADL_OK)
+        ((loop_object *)object)->size = local_bsz;
+    return adlpy_none(status);
+}
+
+static PyObject *loop_no_profile(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    if (!adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    adl_loop_no_profile(((loop_object *)object)->loop);
+    return adlpy_ref(Py_None);
+}
+
+/* ---- what a loop knows --------------------------------------------------------------------------- */
+
+static PyObject *loop_alive(PyObject *object, void *unused)
+{
+    (void)unused;
+    uint64_t serial = ((adlpy_handle *)object)->serial;
+    return PyBool_FromLong(serial && adlpy_context_peek() && adlpy_serial() == serial);
+}
+
+enum { INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING };
+
+static PyObject *loop_get(PyObject *object, void *which)
+{
+    if (!adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    adl_loop *loop = ((loop_object *)object)->loop;
+    switch ((intptr_t)which) {
+    case INDEX:
+        return PyLong_FromUnsignedLongLong(adl_loop_index(loop));
+    case END:
+        return PyLong_FromUnsignedLongLong(adl_loop_end_index(loop));
+    case BATCH:
+        return PyLong_FromLong(adl_loop_batch_size(loop));
+    case LOCAL:
+        return PyLong_FromLong(adl_loop_local_bsz(loop));
+    case ACCUM:
+        return PyLong_FromLong(adl_loop_accum_steps(loop));
+    case OPTIM:
+        return PyBool_FromLong(adl_loop_optim_step(loop));
+    default:
+        return PyBool_FromLong(adl_loop_training(loop));
+    }
+}
+
+static int loop_set(PyObject *object, PyObject *value, void *which)
+{
+    if (!value) {
+        PyErr_SetString(PyExc_AttributeError, "cannot be deleted");
+        return -1;
+    }
+    unsigned long long number = PyLong_AsUnsignedLongLong(value);
+    if (PyErr_Occurred() || !adlpy_handle_alive(object, "a data loader"))
+        return -1;
+    if ((intptr_t)which == INDEX)
+        adl_loop_set_index(((loop_object *)object)->loop, number);
+    else
+        adl_loop_set_end(((loop_object *)object)->loop, number);
+    return 0;
+}
+
+static PyMethodDef loop_methods[] = {
+    {"autoscale", loop_autoscale, METH_VARARGS,
+     "autoscale(max_batch_size, min_local, max_local, accumulation, /)\n--\n\n0: no bound."},
+    {"begin", loop_begin, METH_NOARGS, "begin()\n--\n\nEnters; False: done before a restart."},
+    {"choose", loop_choose, METH_NOARGS, "choose()\n--\n\nA pass begins: the local batch size."},
+    {"step", loop_step, METH_VARARGS,
+     "step(size, last_of_pass, /)\n--\n\nA step boundary; raises SystemExit(143) to stop."},
+    {"commit", loop_commit, METH_NOARGS, "commit()\n--\n\nA batch was consumed; False: enough."},
+    {"more", loop_more, METH_NOARGS, "more()\n--\n\nIs another pass needed?"},
+    {"end", loop_end, METH_NOARGS, "end()\n--\n\nLeaves the loop."},
+    {"train", loop_train, METH_NOARGS, "train()\n--\n\nMakes this the training loop."},
+    {"add_sync", loop_add_sync, METH_O, "add_sync(seconds, /)\n--\n\nTime waited for gradients."},
+    {"set_sizes", loop_set_sizes, METH_VARARGS,
+     "set_sizes(local_bsz, accum_steps, /)\n--\n\nUntil the next pass."},
+    {"no_profile", loop_no_profile, METH_NOARGS, "no_profile()\n--\n\nNot the present batch."},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef loop_properties[] = {
+    {"alive", loop_alive, NULL, "Is its context still there?", NULL},
+    {"index", loop_get, loop_set, "Examples consumed in this loop.", (void *)INDEX},
+    {"end_index", loop_get, loop_set, "Where the loop ends; moves the index along.", (void *)END},
+    {"batch_size", loop_get, NULL, "Total batch size.", (void *)BATCH},
+    {"local_bsz", loop_get, NULL, "Local batch size.", (void *)LOCAL},
+    {"accum_steps", loop_get, NULL, "Accumulation steps.", (void *)ACCUM},
+    {"optim_step", loop_get, NULL, "Does this batch end in a step?", (void *)OPTIM},
+    {"training", loop_get, NULL, "Is it the training loop?", (void *)TRAINING},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot loop_slots[] = {
+    {Py_tp_new, adlpy_handle_new},
+    {Py_tp_init, loop_init},
+    {Py_tp_dealloc, adlpy_handle_dealloc},
+    {Py_tp_methods, loop_methods},
+    {Py_tp_getset, loop_properties},
+    {Py_tp_doc, "Loop(name, examples, batch_size)\n--\n\nOne elastic loop over data."},
+    {0, NULL}};
+static PyType_Spec loop_spec = {"adaptdl._core.Loop", sizeof(loop_object), 0, Py_TPFLAGS_DEFAULT,
+                                loop_slots};
+
+static PyObject *check_bounds(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *name;
+    int batch_size, max_batch_size, min_local, max_local;
+    if (!PyArg_ParseTuple(args, "siiii", &name, &batch_size, &max_batch_size, &min_local,
+                          &max_local))
+        return NULL;
+    return adlpy_none(
+        adl_loop_check_bounds(name, batch_size, max_batch_size, min_local, max_local));
+}
+
+static PyObject *save_soon(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context();
+    if (!ctx)
+        return NULL;
+    adl_save(ctx);
+    return adlpy_ref(Py_None);
+}
+
+static PyObject *stop_soon(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context();
+    if (!ctx)
+        return NULL;
+    adl_stop(ctx);
+    return adlpy_ref(Py_None);
+}
+
+static PyMethodDef functions[] = {
+    {"current_epoch", current_epoch, METH_NOARGS, "current_epoch()\n--\n\nNone outside."},
+    {"finished_epochs", finished_epochs, METH_NOARGS, "finished_epochs()\n--\n\nSo far."},
+    {"save_soon", save_soon, METH_NOARGS,
+     "save_soon()\n--\n\nA checkpoint at the next step, in the background."},
+    {"stop_soon", stop_soon, METH_NOARGS, "stop_soon()\n--\n\nAs if SIGTERM had arrived."},
+    {"check_bounds", check_bounds, METH_VARARGS,
+     "check_bounds(name, batch_size, max_batch_size, min_local, max_local, /)\n--\n\nValueError."},
+    {NULL, NULL, 0, NULL},
+};
+
+int adlpy_loop_setup(PyObject *module)
+{
+    static PyObject *epochs, *loop;
+    if (adlpy_add_functions(module, functions) != 0 ||
+        adlpy_add_type(module, "Epochs", &epochs_spec, &epochs) != 0)
+        return -1;
+    return adlpy_add_type(module, "Loop", &loop_spec, &loop);
+}

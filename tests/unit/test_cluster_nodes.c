@@ -1,0 +1,317 @@
+/* What a running scheduler needs of its cluster: nodes that come and go, jobs that start without a round,
+ * groups that wait for room, jobs that are taken over, forgotten and deleted. */
+#include "harness.h"
+
+#include "sched/cluster.h"
+
+enum { JOBS_MAX = 16 };
+
+typedef struct world {
+    adli_cluster *cluster;
+    adl_policy *policy;
+    adl_node nodes[3];
+    int starts[JOBS_MAX], stops[JOBS_MAX], cleans[JOBS_MAX], at[JOBS_MAX];
+    double now_s;
+} world;
+
+static const char *const resources[] = {"pods", "gpu"};
+
+static void start(void *self, int job, const int *nodes, int replicas, int group)
+{
+    world *w = self;
+    (void)group;
+    w->starts[job]++;
+    w->at[job] = nodes[0];
+    adli_observed seen = {.started = replicas, .alive = replicas, .ready = replicas};
+    adli_cluster_observe(w->cluster, job, &seen, w->now_s);
+}
+
+static void terminate(void *self, int job, bool kill)
+{
+    (void)kill;
+    ((world *)self)->stops[job]++;
+}
+
+static void clean(void *self, int job)
+{
+    ((world *)self)->cleans[job]++;
+}
+
+/* Two nodes of two pods; a third place is empty. */
+static adl_status open_world(world *w)
+{
+    *w = (world){.nodes = {{.name = "a", .device_type = "", .capacity = {{2, 0}}},
+                           {.name = "b", .device_type = "", .capacity = {{2, 1}}},
+                           {.name = "c", .device_type = ""}}};
+    adl_status status = adl_policy_new("rank", &w->policy);
+    if (status != ADL_OK)
+        return status;
+    adli_cluster_options options = {.resource_names = resources,
+                                    .resource_count = 2,
+                                    .nodes = w->nodes,
+                                    .node_count = 2,
+                                    .policy = w->policy,
+                                    .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
+                                    .wait_for_room = true,
+                                    .executor = {w, start, terminate, clean}};
+    return adli_cluster_new(&options, &w->cluster);
+}
+
+static void close_world(world *w)
+{
+    adli_cluster_free(w->cluster);
+    adl_policy_free(w->policy);
+}
+
+static int submit(world *w, const char *name, int min, bool preemptible)
+{
+    int number = -1;
+    adli_job_spec spec = {.name = name,
+                          .request = {{1}},
+                          .min_replicas = min,
+                          .preemptible = preemptible,
+                          .submit_s = w->now_s};
+    CHECK_OK(adli_cluster_submit(w->cluster, &spec, &number));
+    return number;
+}
+
+static bool place(world *w, int job)
+{
+    bool placed = false;
+    CHECK_OK(adli_cluster_place(w->cluster, job, w->now_s, &placed));
+    adli_cluster_advance(w->cluster, w->now_s);
+    return placed;
+}
+
+static void see(world *w, int job, adli_observed seen)
+{
+    adli_cluster_observe(w->cluster, job, &seen, w->now_s);
+    adli_cluster_advance(w->cluster, w->now_s);
+}
+
+static adli_phase phase(world *w, int job)
+{
+    return adli_cluster_job(w->cluster, job).life->phase;
+}
+
+static adl_status set_nodes(world *w, int count, int *withdrawn)
+{
+    return adli_cluster_set_nodes(w->cluster, resources, 2, w->nodes, count, w->now_s, withdrawn);
+}
+
+TEST(a_new_job_starts_on_the_first_node_with_room)
+{
+    world w;
+    REQUIRE_OK(open_world(&w));
+    int one = submit(&w, "one", 0, true), two = submit(&w, "two", 2, true);
+    int three = submit(&w, "three", 0, true), four = submit(&w, "four", 0, true);
+    int fixed = submit(&w, "fixed", 0, false);
+    CHECK(place(&w, one));
+    CHECK(!place(&w, one)); /* has an allocation */
+    CHECK(place(&w, two));
+    CHECK(place(&w, three));
+    CHECK(!place(&w, four));  /* full */
+    CHECK(!place(&w, fixed)); /* where it starts it stays: a round decides */
+    CHECK_INT(w.at[one], 0);
+    CHECK_INT(w.at[two], 1);
+    CHECK_INT(w.at[three], 0);
+    CHECK_INT(phase(&w, two), ADLI_RUNNING);
+    CHECK_INT(phase(&w, four), ADLI_PENDING);
+    close_world(&w);
+}
+
+TEST(a_lost_node_loses_its_jobs_the_newest_first)
+{
+    world w;
+    int withdrawn;
+    REQUIRE_OK(open_world(&w));
+    int old = submit(&w, "old", 0, true), young = submit(&w, "young", 0, true);
+    CHECK(place(&w, old) && place(&w, young));
+    w.nodes[0].capacity.amount[0] = 1; /* one of two places */
+    REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
+    CHECK_INT(withdrawn, 1);
+    adli_cluster_advance(w.cluster, w.now_s);
+    CHECK_INT(phase(&w, old), ADLI_RUNNING);
+    CHECK_INT(phase(&w, young), ADLI_STOPPING);
+    w.nodes[0].capacity.amount[0] = 0; /* lost */
+    REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
+    CHECK_INT(withdrawn, 1);
+    adli_cluster_advance(w.cluster, w.now_s);
+    CHECK_INT(phase(&w, old), ADLI_STOPPING);
+    see(&w, old, (adli_observed){.started = 1, .interrupted = 1});
+    see(&w, young, (adli_observed){.started = 1, .interrupted = 1});
+    CHECK_INT(adli_cluster_job(w.cluster, old).life->failures, 0);
+    w.now_s += 60;
+    REQUIRE_OK(adli_cluster_round(w.cluster, w.now_s));
+    CHECK_INT(w.at[old], 1);
+    CHECK_INT(w.at[young], 1);
+    /* another one comes */
+    w.nodes[2].capacity.amount[0] = 1;
+    REQUIRE_OK(set_nodes(&w, 3, &withdrawn));
+    CHECK_INT(withdrawn, 0);
+    int third = submit(&w, "third", 0, true);
+    CHECK(place(&w, third));
+    CHECK_INT(w.at[third], 2);
+    close_world(&w);
+}
+
+/* Not preemptible is a promise to the user, not to the node. */
+TEST(a_pinned_job_moves_when_its_node_goes)
+{
+    world w;
+    int withdrawn;
+    REQUIRE_OK(open_world(&w));
+    int job = submit(&w, "pinned", 0, false);
+    REQUIRE_OK(adli_cluster_round(w.cluster, w.now_s));
+    int from = w.at[job];
+    w.nodes[from].capacity = (adl_resources){{0}};
+    REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
+    CHECK_INT(withdrawn, 1);
+    adli_cluster_advance(w.cluster, w.now_s);
+    see(&w, job, (adli_observed){.started = 1, .interrupted = 1});
+    REQUIRE_OK(adli_cluster_round(w.cluster, w.now_s));
+    CHECK_INT(w.at[job], 1 - from);
+    CHECK_INT(w.starts[job], 2);
+    close_world(&w);
+}
+
+/* What is being freed is not free: the next group starts when the last one is gone. */
+TEST(a_group_waits_for_the_room_it_needs)
+{
+    world w;
+    int withdrawn;
+    REQUIRE_OK(open_world(&w));
+    w.nodes[0].capacity.amount[0] = 1;
+    w.nodes[1].capacity.amount[0] = 0;
+    REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
+    int first = submit(&w, "first", 0, true), second = submit(&w, "second", 0, true);
+    CHECK(place(&w, first));
+    adli_cluster_delete(w.cluster, first);
+    adli_cluster_advance(w.cluster, w.now_s);
+    CHECK_INT(phase(&w, first), ADLI_STOPPING);
+    w.nodes[0].capacity.amount[0] = 0; /* takes the wanted allocation away, not the group */
+    REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
+    w.nodes[0].capacity.amount[0] = 1;
+    REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
+    CHECK(place(&w, second));
+    CHECK_INT(w.starts[second], 0);
+    see(&w, first, (adli_observed){.started = 1, .interrupted = 1});
+    CHECK_INT(phase(&w, first), ADLI_FAILED);
+    CHECK_INT(w.starts[second], 1);
+    CHECK_INT(w.cleans[first], 2); /* the group, then the job */
+    close_world(&w);
+}
+
+TEST(jobs_are_taken_over)
+{
+    world w;
+    REQUIRE_OK(open_world(&w));
+    static const int there[] = {0, 1}, elsewhere[] = {1};
+    adli_job_spec spec = {.name = "runs", .request = {{1}}, .preemptible = true};
+    adli_job_saved saved = {.life = {.phase = ADLI_RUNNING, .group = 3, .failures = 1},
+                            .nodes = there,
+                            .replicas = 2,
+                            .placed = there,
+                            .placed_count = 2,
+                            .attained_s = 50,
+                            .accounted_s = 100};
+    int runs, moves, waits;
+    REQUIRE_OK(adli_cluster_restore(w.cluster, &spec, &saved, &runs));
+    spec.name = "moves";
+    saved.placed = elsewhere;
+    saved.placed_count = saved.replicas = 1;
+    saved.life = (adli_life){.phase = ADLI_RUNNING, .group = 1};
+    REQUIRE_OK(adli_cluster_restore(w.cluster, &spec, &saved, &moves));
+    spec.name = "waits";
+    saved = (adli_job_saved){.life = {.retry_at_s = 200, .group = 2}};
+    REQUIRE_OK(adli_cluster_restore(w.cluster, &spec, &saved, &waits));
+    w.now_s = 110;
+    see(&w, runs, (adli_observed){.started = 2, .alive = 2, .ready = 2});
+    CHECK_INT(phase(&w, runs), ADLI_RUNNING);
+    CHECK_INT(w.starts[runs], 0);
+    CHECK_INT(adli_cluster_job(w.cluster, runs).life->failures, 1);
+    w.now_s = 120;
+    see(&w, runs, (adli_observed){.started = 2, .alive = 2, .ready = 2});
+    CHECK_NEAR(adli_cluster_job(w.cluster, runs).attained_s, 50 + 2 * 20, 1e-12);
+    see(&w, moves, (adli_observed){.started = 1, .alive = 1, .ready = 1});
+    CHECK_INT(phase(&w, moves), ADLI_STOPPING); /* it runs where it is not wanted */
+    CHECK(!place(&w, waits) || w.starts[waits] == 0);
+    w.now_s = 200;
+    adli_cluster_advance(w.cluster, w.now_s);
+    CHECK_INT(adli_cluster_job(w.cluster, waits).life->group, w.starts[waits] ? 3 : 2);
+    close_world(&w);
+}
+
+/* Numbers stay what they are while finished jobs go. */
+TEST(finished_jobs_are_forgotten)
+{
+    world w;
+    REQUIRE_OK(open_world(&w));
+    int jobs[JOBS_MAX];
+    for (int i = 0; i < JOBS_MAX; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "job-%d", i);
+        w.now_s += 1;
+        jobs[i] = submit(&w, name, 0, true);
+        CHECK_INT(jobs[i], i);
+        if (i == 5)
+            continue; /* waits */
+        CHECK(place(&w, jobs[i]));
+        see(&w, jobs[i], (adli_observed){.started = 1, .succeeded = 1});
+        CHECK_INT(phase(&w, jobs[i]), ADLI_SUCCEEDED);
+        adli_cluster_remove(w.cluster, jobs[i]);
+        if (i > 5)
+            CHECK_INT(phase(&w, jobs[5]), ADLI_PENDING);
+    }
+    REQUIRE_OK(adli_cluster_round(w.cluster, w.now_s));
+    CHECK_INT(adli_cluster_snapshot(w.cluster)->job_count, 1);
+    CHECK_INT(adli_cluster_round_job(w.cluster, 0), jobs[5]);
+    CHECK_INT(w.starts[5], 1);
+    int early;
+    adli_job_spec spec = {.name = "early", .request = {{1}}, .submit_s = 1};
+    CHECK_FAILS(adli_cluster_submit(w.cluster, &spec, &early), ADL_EINVAL, "early");
+    close_world(&w);
+}
+
+TEST(what_can_never_fit_is_explained)
+{
+    world w;
+    char why[160] = "";
+    REQUIRE_OK(open_world(&w));
+    const adl_resources small = {{1, 1}}, many = {{1, 2}}, big = {{3, 0}};
+    CHECK(adli_fits_ever(resources, 2, w.nodes, 2, &small, 1, why, sizeof why));
+    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &many, 0, why, sizeof why));
+    CHECK_STR(why, "a replica asks for gpu 2; the largest node, b, has 1");
+    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &big, 0, why, sizeof why));
+    CHECK_STR(why, "a replica asks for pods 3; the largest node, a, has 2");
+    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &small, 2, why, sizeof why));
+    CHECK_STR(why, "needs 2 replicas at once; the whole cluster holds 1");
+    CHECK(!adli_fits_ever(resources, 2, w.nodes, 0, &small, 2, why, sizeof why));
+    CHECK_STR(why, "there is no node");
+    w.nodes[0].capacity = (adl_resources){{4, 0}};
+    const adl_resources both = {{3, 1}};
+    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &both, 1, why, sizeof why));
+    CHECK_STR(why, "no single node has all that a replica asks for");
+    close_world(&w);
+}
+
+TEST(interruptions_pause_and_long_runs_forgive)
+{
+    adli_rules rules = {.grace_s = 30,
+                        .max_retries = 1,
+                        .retry_pause_s = 5,
+                        .interrupted_pause_s = 2,
+                        .forgive_s = 100};
+    adli_life life = {.phase = ADLI_RUNNING, .group = 1, .failures = 1, .started_s = 0};
+    adli_observed lost = {.wanted = 1, .started = 1, .interrupted = 1};
+    CHECK_INT(adli_lifecycle(&life, &lost, &rules, 10), ADLI_CLEAN);
+    CHECK_NEAR(life.retry_at_s, 12, 0);
+    life = (adli_life){.phase = ADLI_RUNNING, .group = 1, .failures = 1, .started_s = 0};
+    adli_observed failed = {.wanted = 1, .started = 1, .failed = 1};
+    CHECK_INT(adli_lifecycle(&life, &failed, &rules, 99), ADLI_CLEAN);
+    CHECK_INT(life.phase, ADLI_FAILED);
+    life = (adli_life){.phase = ADLI_RUNNING, .group = 1, .failures = 1, .started_s = 0};
+    CHECK_INT(adli_lifecycle(&life, &failed, &rules, 100), ADLI_CLEAN);
+    CHECK_INT(life.phase, ADLI_PENDING);
+    CHECK_INT(life.failures, 1);
+}
