@@ -81,6 +81,8 @@ class Bucket:
         self.sum = None      # accumulated gradients
         self.before = None   # the first of a pair
         self.turn = 0        # which part of large gradients is looked at
+        self.moments = None  # Adam's second moments, flat
+        self._shown = self._shown_capsules = None
         self._parts = {}
         self._capsule = dlpack.to_dlpack(block) if self.in_memory else None
 
@@ -116,6 +118,15 @@ class Bucket:
         pre = _each("sqrt", list(pre))
         return list(_each("add", list(pre), [eps[g] for g in self.groups]))
 
+    def _capsules(self, moments):
+        """The moments as the library takes them; made anew when there are others."""
+        if moments is None:
+            return None
+        values, corrections, eps = moments
+        if self._shown is not values:
+            self._shown, self._shown_capsules = values, [dlpack.to_dlpack(v) for v in values]
+        return self._shown_capsules, corrections, eps
+
     # ---- measuring ----
 
     def norms(self, factor, moments):
@@ -128,12 +139,9 @@ class Bucket:
                 of each group).
         """
         if self.in_memory:
-            if moments is not None:
-                values, corrections, eps = moments
-                moments = [dlpack.to_dlpack(v) for v in values], corrections, eps
             every = 1 if moments is None else EVERY
             return _core.bucket_norms(self._capsule, self.segments, self.count, factor, every,
-                                      self.turn, moments)
+                                      self.turn, self._capsules(moments))
         if moments is None and self.count == 1:
             half = self.block.dtype in (torch.float16, torch.bfloat16)
             norm = torch.linalg.vector_norm(self.block, dtype=torch.float32 if half else None)
@@ -170,11 +178,8 @@ class Bucket:
         """(|g|^2, |h|^2, |g - h|^2) of each group, g the block and h the kept one: a list of 3 x groups
         (in memory), or a tensor [groups, 3]."""
         if self.in_memory:
-            if moments is not None:
-                values, corrections, eps = moments
-                moments = [dlpack.to_dlpack(v) for v in values], corrections, eps
             return _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments,
-                                     self.count, EVERY, self.turn, False, moments)
+                                     self.count, EVERY, self.turn, False, self._capsules(moments))
         parts, weights = self._sample(self.block, self.turn)
         kept = list(torch.split(self.before, [p.numel() for p in parts]))
         if moments is not None:

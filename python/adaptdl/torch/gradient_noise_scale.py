@@ -429,22 +429,33 @@ class AdamGradientNoiseScale(GradientNoiseScale):
     gradients of another noise, are restarted."""
 
     def _moments(self, bucket):
-        if self._meter.steps < PRECONDITION_AFTER:
+        steps = self._meter.steps
+        if steps < PRECONDITION_AFTER:
             return None
         state = self._optimizer.state
+        # Tensors of the optimizer's state change when a state is loaded, all of them.
+        first = state.get(bucket.params[0], {}).get("exp_avg_sq")
+        if bucket.moments is None or bucket.moments[0] is not first:
+            values = self._flat_moments(bucket)
+            bucket.moments = None if values is None else (first, values)
+            if values is None:
+                return None
+        values = bucket.moments[1]
+        groups = self._optimizer.param_groups
+        corrections = [1 - group["betas"][1] ** steps for group in groups]
+        return values, corrections, [group["eps"] for group in groups]
+
+    def _flat_moments(self, bucket):
+        """The second moments in the order of memory, which is that of the gradients; None if one is
+        missing, or is of another kind."""
         values = []
         for param in bucket.params:
-            moment = state.get(param, {}).get("exp_avg_sq")
-            moment = flat(moment) if moment is not None and moment.stride() == param.stride() else None
-            if moment is None or moment.dtype != bucket.block.dtype \
-                    or moment.device != bucket.block.device:
+            moment = self._optimizer.state.get(param, {}).get("exp_avg_sq")
+            if moment is None or moment.stride() != param.stride() \
+                    or moment.dtype != bucket.block.dtype or moment.device != bucket.block.device:
                 return None
-            values.append(moment)
-        corrections, eps = [], []
-        for group in self._optimizer.param_groups:
-            corrections.append(1 - group["betas"][1] ** self._meter.steps)
-            eps.append(group["eps"])
-        return values, corrections, eps
+            values.append(flat(moment))
+        return None if any(value is None for value in values) else values
 
     def _restart(self):
         for state in self._optimizer.state.values():
