@@ -93,7 +93,6 @@ static void take_changes(adli_core *core)
             adli_core_report(core, job);
         job->deleted_new = job->hints_new = false;
     }
-    core->nodes_new = false;
     pthread_mutex_unlock(&core->lock);
 }
 

@@ -146,7 +146,6 @@ struct adli_core {
     adli_counters counters;
     double opened_s, last_round_s, next_round_s;
     double last_created_s;
-    bool nodes_new; /* drain flags changed */
     void (*wake)(void *user);
     void *wake_user;
     pthread_mutex_t wake_lock; /* while wake is called */

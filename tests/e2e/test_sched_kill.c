@@ -119,9 +119,9 @@ static int unfinished(load *l, int *all, int *failed)
         const char *phase = json_string_value(json_object_get(job, "phase"));
         ++*all;
         *failed += strcmp(phase, "Failed") == 0;
-        if (strcmp(phase, "Failed") == 0)
-            printf("# %s: %s\n", json_string_value(json_object_get(job, "name")),
-                   json_string_value(json_object_get(job, "message")));
+        if (strcmp(phase, "Failed") == 0 && !adlt_failed)
+            ADLT_FAIL("%s: %s", json_string_value(json_object_get(job, "name")),
+                      json_string_value(json_object_get(job, "message")));
         count += strcmp(phase, "Failed") != 0 && strcmp(phase, "Succeeded") != 0;
     }
     json_decref(root);

@@ -28,12 +28,12 @@ static void note(const char *path, const char *line)
 
 static float values[SIZE], grads[SIZE];
 static adl_param param = {"noise", values, grads, SIZE};
+static adl_optim *optim;
 static adl_dp *dp;
 static adli_rng rng;
 
 static bool make_model(adl_context *ctx)
 {
-    adl_optim *optim;
     adl_optim_options sgd = ADL_SGD_INIT(0.001);
     adl_dp_options options = ADL_DP_OPTIONS_INIT;
     adli_rng_init(&rng, (uint64_t)getpid());
@@ -104,6 +104,7 @@ int main(int argc, char **argv)
         }
     int code = adl_finish(ctx);
     finished = code == 0;
+    adl_optim_free(optim);
     if (code == 0 && first)
         note(argv[1], done);
     return code;
