@@ -347,6 +347,22 @@ const cli_command command_up = {
 
 /* ---- down ---- */
 
+/* POST drain to the nodes that have (or have not) replicas. */
+static int drain_some(cluster *k, const json_t *nodes, bool used)
+{
+    int status = EXIT_DONE;
+    for (size_t i = 0; i < json_array_size(nodes) && status == EXIT_DONE; i++) {
+        const json_t *node = json_array_get(nodes, i);
+        char request[PATH_TEXT];
+        if (used != (json_array_size(json_object_get(node, "replicas")) > 0))
+            continue;
+        snprintf(request, sizeof request, "/api/v1/nodes/%.63s/drain", text_of(node, "name", ""));
+        status = cluster_ask(k, "POST", request, 404, NULL);
+    }
+    return status;
+}
+
+/* All nodes; their names are kept for the next `up`. Empty ones first, so that no job moves there. */
 static int drain_nodes(cluster *k, const char *state)
 {
     char path[PATH_BYTES];
@@ -358,7 +374,8 @@ static int drain_nodes(cluster *k, const char *state)
     if (adli_file_read(path, &names) != ADL_OK) /* of a `down` that did not end */
         adli_buf_clear(&names);
     int status = cluster_ask(k, "GET", "/api/v1/nodes", 0, &answer);
-    json_array_foreach(json_object_get(answer, "items"), i, node)
+    const json_t *nodes = json_object_get(answer, "items");
+    json_array_foreach((json_t *)nodes, i, node)
     {
         if (!true_of(node, "draining"))
             adli_buf_printf(&names, "%s\n", text_of(node, "name", ""));
@@ -366,13 +383,10 @@ static int drain_nodes(cluster *k, const char *state)
     if (status == EXIT_DONE &&
         adli_file_write(path, names.data ? names.data : "", names.length) != ADL_OK)
         status = report_error("down", EXIT_USAGE);
-    json_array_foreach(json_object_get(answer, "items"), i, node)
-    {
-        char request[PATH_TEXT];
-        snprintf(request, sizeof request, "/api/v1/nodes/%.63s/drain", text_of(node, "name", ""));
-        if (status == EXIT_DONE)
-            status = cluster_ask(k, "POST", request, 404, NULL);
-    }
+    if (status == EXIT_DONE)
+        status = drain_some(k, nodes, false);
+    if (status == EXIT_DONE)
+        status = drain_some(k, nodes, true);
     json_decref(answer);
     adli_buf_fini(&names);
     return status;

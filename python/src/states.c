@@ -89,7 +89,7 @@ static adl_status save_state(void *user, adl_sink *sink)
     char *data = NULL;
     Py_ssize_t length = 0;
     if (!bytes || PyBytes_AsStringAndSize(bytes, &data, &length) != 0)
-        status = adlpy_callback_failed("save");
+        status = adlpy_callback_failed();
     else
         ADLPY_UNLOCKED(status = adl_sink_write(sink, data, (size_t)length));
     Py_XDECREF(bytes);
@@ -107,7 +107,7 @@ static adl_status load_state(void *user, adl_source *source)
         return status;
     PyGILState_STATE lock = PyGILState_Ensure();
     if (load_bytes(self->state, data, length) != 0)
-        status = adlpy_callback_failed("load");
+        status = adlpy_callback_failed();
     PyGILState_Release(lock);
     return status;
 }
@@ -118,7 +118,7 @@ static adl_status sync_state(void *user)
     PyGILState_STATE lock = PyGILState_Ensure();
     self->taken = true; /* the next load is from this save on */
     PyObject *done = PyObject_CallMethod(self->state, "sync", NULL);
-    adl_status status = done ? ADL_OK : adlpy_callback_failed("sync");
+    adl_status status = done ? ADL_OK : adlpy_callback_failed();
     Py_XDECREF(done);
     PyGILState_Release(lock);
     return status;
@@ -232,7 +232,7 @@ static adl_status reload(adl_context *ctx, entry *self, bool *found)
     if (*found) {
         PyGILState_STATE lock = PyGILState_Ensure();
         if (load_bytes(self->state, length ? data : "", length) != 0)
-            status = adlpy_callback_failed("load");
+            status = adlpy_callback_failed();
         PyGILState_Release(lock);
     }
     adl_checkpoint_close(store);

@@ -39,8 +39,8 @@ static bool submit(cluster *c, const train_job *job, const char *name)
     return cluster_code(c, "POST", "/api/v1/jobs", text) == 201;
 }
 
-/* Waits until the job is in the phase with so many replicas ready; false when it ended otherwise, or never
- * came there. */
+/* Waits until the job is in the phase with so many replicas ready, and when it runs has trained on the
+ * least; false when it ended otherwise, or never came there. */
 static bool wait_for(cluster *c, const char *name, const char *phase, int least, int most)
 {
     char path[128];
@@ -49,7 +49,10 @@ static bool wait_for(cluster *c, const char *name, const char *phase, int least,
         json_t *job = cluster_json(c, path);
         const char *now = json_string_value(json_object_get(job, "phase"));
         int ready = (int)json_integer_value(json_object_get(job, "readyReplicas"));
-        bool there = now && strcmp(now, phase) == 0 && ready >= least && ready <= most;
+        int trained = (int)json_integer_value(
+            json_object_get(json_object_get(job, "train"), "maxProfiledReplicas"));
+        bool there =
+            now && strcmp(now, phase) == 0 && ready >= least && ready <= most && trained >= least;
         bool over = now && (strcmp(now, "Succeeded") == 0 || strcmp(now, "Failed") == 0);
         if (over && !there)
             printf("# %s is %s: %s\n", name, now,

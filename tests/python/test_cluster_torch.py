@@ -97,13 +97,14 @@ if env.replica_rank() == 0:
 
 
 class Cluster:
-    """A private cluster of one node with three slots; its rounds come often."""
+    """A private cluster of one node with three slots. Its rounds come often, and a job that has not
+    reported is taken for a short one, which goes first."""
 
     def __init__(self, folder):
         self.folder = folder
         self.env = harness.environment(ADAPTDL_STATE=str(folder / "s"), OMP_WAIT_POLICY="passive")
         (folder / "config.yaml").write_text("intervalSeconds: 1\neventDelaySeconds: 0.2\n"
-                                            "policy:\n  parameters: {restart_cost_s: 0.5}\n")
+                                            "policy:\n  parameters: {restart_cost_s: 0.5, tprior_s: 1}\n")
         self.call("up", "--nodes", "1", "--slots", "3", "--config", str(folder / "config.yaml"))
 
     def call(self, *words):
@@ -124,16 +125,18 @@ class Cluster:
     def job(self, name):
         return json.loads(self.call("describe", name, "-o", "json"))
 
-    def wait(self, name, phase, replicas):
+    def wait(self, name, phase, replicas, trained=0):
+        """Until it is so, and has reported steps on so many replicas."""
         end = time.monotonic() + WAIT_S
         while time.monotonic() < end:
             job = self.job(name)
-            if job["phase"] == phase and job["readyReplicas"] in replicas:
+            profiled = (job["train"] or {}).get("maxProfiledReplicas", 0)
+            if job["phase"] == phase and job["readyReplicas"] in replicas and profiled >= trained:
                 return job
             assert job["phase"] not in ("Succeeded", "Failed"), (job["phase"], job["message"])
             time.sleep(0.2)
-        raise AssertionError(f"{name} is {job['phase']} with {job['readyReplicas']} replicas, not {phase} with {replicas}"
-                             f"\n{self.call('explain', name)}")
+        raise AssertionError(f"{name} is {job['phase']} with {job['readyReplicas']} replicas, not {phase} with "
+                             f"{replicas}\n{self.call('explain', name)}")
 
     def close(self):
         for words in (["delete", "--all", "--wait"], ["down"]):
@@ -162,8 +165,8 @@ def test_grows_and_shrinks_without_losing_a_sample(cluster):
     other = "trap 'exit 143' TERM; while [ ! -e $ADAPTDL_SHARE_PATH/stop ]; do sleep 0.1; done"
     cluster.submit("learns", ["/usr/bin/python3", str(program)], {"maxReplicas": 3})
     cluster.wait("learns", "Running", [1])
-    cluster.wait("learns", "Running", [2, 3])
-    cluster.submit("other", ["sh", "-c", other], {"minReplicas": 2, "maxReplicas": 2})
+    cluster.wait("learns", "Running", [2, 3], trained=2)
+    cluster.submit("other", ["sh", "-c", other], {"minReplicas": 2, "maxReplicas": 2, "preemptible": False})
     cluster.wait("other", "Running", [2])
     cluster.wait("learns", "Running", [1])
 

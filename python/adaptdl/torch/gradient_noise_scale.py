@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from adaptdl import _core, env
-from adaptdl.torch import data
+from adaptdl.torch import _norms, data
 from adaptdl.torch._norms import Bucket, flat
 
 __all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
@@ -20,11 +20,15 @@ __all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
 PRECONDITION_AFTER = 5  # steps of Adam
 
 
-def _done(tensor):
-    """A future that is done."""
-    future = torch.futures.Future(devices=[tensor.device]) if tensor.is_cuda else torch.futures.Future()
-    future.set_result(tensor)
-    return future
+def _done(bucket):
+    """A future that is done, with the bucket's block. Making one is slow, so there is one per bucket: what
+    the block holds is ordered by the stream, not by the future."""
+    if bucket.done is None:
+        block = bucket.block
+        devices = [block.device] if block.is_cuda else None
+        bucket.done = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+        bucket.done.set_result(block)
+    return bucket.done
 
 
 def _plus(a, b):
@@ -84,13 +88,16 @@ class GradientNoiseScale:
         self._groups = len(optimizer.param_groups)
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups)
                           for p in group["params"]}
-        self._meter = _core.Meter(adp.name, self._groups)
+        name = adp.name
+        self._meter = _core.Meter(name, self._groups)
         if accum_scale is not None:
             self._meter.accum_scale = accum_scale
         self._buckets = {}     # by number
         self._old = {}         # those before DDP made new ones
         self._ones = {}        # by device, for the loss scale
         self._works = []       # (bucket, work or future) of this pass
+        self._found = []       # norms of this pass that are on a device
+        self._before = None    # on a device: the first of a pair, its loss scale
         self._optim = self._single = False
         self._micro = 0        # batches accumulated before this one
         self._passes = 0       # backward passes since gradients were zeroed, in this batch
@@ -182,24 +189,25 @@ class GradientNoiseScale:
         finds in the block after the last bucket's call, so the mean need not be there earlier."""
         if bucket.index() == 0:
             self._begin()
-        block = bucket.buffer()
-        if block.is_sparse:
-            future = self._average_sparse(block)
+        if bucket.buffer().is_sparse:
+            future = self._average_sparse(bucket.buffer())
         else:
-            known, future = self._bucket(bucket), None
+            known = self._bucket(bucket)
             if not self._optim:
                 self._accumulate(known)
             elif self._single:
                 self._see_single(known)
             else:
                 self._average(known, bucket)
+            future = None
         if bucket.is_last():
             self._old = {}
             self._finish()
-        return _done(block) if future is None else future
+        return _done(known) if future is None else future
 
     def _begin(self):
         self._works.clear()
+        self._found.clear()
         self._optim, self._micro, self._single, new_batch = self._meter.begin()
         if new_batch:
             self._passes = 0
@@ -237,15 +245,30 @@ class GradientNoiseScale:
                     part.copy_(found[param])
             bucket.sum = zeros
 
-    def _norms(self, bucket, factor):
-        """The bucket's squared norms, without the loss scale."""
-        norms, scale = bucket.norms(factor, self._moments(bucket)), self._loss_scale(bucket.block)
+    def _see(self, bucket, factor):
+        """Measures this replica's gradient in the bucket, and then multiplies it by factor."""
+        moments = self._moments(bucket)
+        if bucket.in_memory:
+            norms = self._without_scale(bucket.norms(factor, moments), bucket.block)
+            self._local = _plus(self._local, norms)
+            return
+        self._found.append(_norms.measure(bucket, moments))
+        if factor != 1.0:
+            bucket.block.mul_(factor)
+
+    def _without_scale(self, norms, block):
+        scale = self._loss_scale(block)
         return norms if scale is None else _over(norms, scale)
+
+    def _all_moments(self, buckets):
+        """Of each bucket; None when one has none."""
+        moments = [self._moments(bucket) for bucket in buckets]
+        return None if any(some is None for some in moments) else moments
 
     def _accumulate(self, bucket):
         """A batch that does not end in a step: its gradient goes into the sum, and a zero stays behind, so
         that clipping and unscaling between backward and step see nothing to do."""
-        self._local = _plus(self._local, self._norms(bucket, 1.0))
+        self._see(bucket, 1.0)
         if bucket.sum is None or (self._micro == 0 and self._passes == 1):
             if bucket.sum is None:
                 bucket.sum = torch.empty_like(bucket.block)
@@ -279,9 +302,9 @@ class GradientNoiseScale:
         factor = 1.0 if own else 1.0 / self._replicas
         if micro == 1:
             bucket.sum = None
-            self._local = _plus(self._local, self._norms(bucket, factor))
+            self._see(bucket, factor)
         else:
-            self._local = _plus(self._local, self._norms(bucket, 1.0))
+            self._see(bucket, 1.0)
             if self._passes == 1:
                 self._rescale(bucket)
                 bucket.block.add_(bucket.sum).mul_(factor / micro)
@@ -301,12 +324,24 @@ class GradientNoiseScale:
         if not self._optim or self._micro > 0:
             raise RuntimeError("sparse gradients cannot be accumulated: leave out gradient_accumulation")
         if self._replicas == 1:
-            return _done(block)
+            future = torch.futures.Future(devices=[block.device]) if block.is_cuda \
+                else torch.futures.Future()
+            future.set_result(block)
+            return future
         work = dist.all_reduce(block / self._replicas, group=self._adp.process_group, async_op=True)
-        return work.get_future().then(lambda future: future.value()[0])
+        return work.get_future().then(lambda done: done.value()[0])
 
     def _finish(self):
         """After the last bucket: waits for the means and takes their norms."""
+        buckets = [self._buckets[index] for index in sorted(self._buckets)]
+        if not buckets:  # all gradients are sparse
+            return
+        if self._found:
+            local = self._without_scale(_norms.squares(self._found), buckets[0].block)
+            self._local = _plus(self._local, local)
+            self._found.clear()
+        if self._optim and self._single and not buckets[0].in_memory:
+            self._see_pair(buckets)
         if not self._works:
             return
         cuda = self._works[0][0].block.is_cuda
@@ -329,8 +364,13 @@ class GradientNoiseScale:
             if loader is not None:
                 loader._bound().add_sync(waited)
         total = None
-        for bucket, _ in self._works:
-            total = _plus(total, self._norms(bucket, 1.0))
+        if buckets[0].in_memory:
+            for bucket in buckets:
+                total = _plus(total, bucket.norms(1.0, self._moments(bucket)))
+        else:
+            total = _norms.squares(_norms.measure_all(buckets, self._all_moments(buckets)))
+        total = self._without_scale(total, buckets[0].block)
+        for bucket in buckets:
             if self._micro > 0:
                 bucket.sum.copy_(bucket.block)
             bucket.turn += 1
@@ -338,17 +378,37 @@ class GradientNoiseScale:
         self._works.clear()
 
     def _see_single(self, bucket):
-        """The only gradient of a step, on the only replica: compared with the one before, in pairs."""
+        """The only gradient of a step, on the only replica: compared with the one before, in pairs. On a
+        device all buckets together, after the last."""
+        if not bucket.in_memory:
+            return
         scale = self._loss_scale(bucket.block)
         if not self._have_before:
+            bucket.turn += 1
             bucket.keep()
             bucket.before_scale = scale
             return
         if scale is not None:
             bucket.before.mul_(scale / bucket.before_scale)
             bucket.before_scale = scale
-        pair = bucket.compare(self._moments(bucket))
-        self._pair = _plus(self._pair, pair if scale is None else _over(pair, scale))
+        pair = self._without_scale(bucket.compare(self._moments(bucket)), bucket.block)
+        self._pair = _plus(self._pair, pair)
+
+    def _see_pair(self, buckets):
+        scale = self._loss_scale(buckets[0].block)
+        if not self._have_before:
+            for bucket in buckets:
+                bucket.turn += 1
+            self._before = _norms.sample(buckets)[0], scale
+            return
+        values, weights = _norms.sample(buckets)
+        before, before_scale = self._before
+        if scale is not None:
+            before = [some * (scale / before_scale) for some in before]
+        moments = self._all_moments(buckets)
+        divisors = None if moments is None else _norms.preconditioner(buckets, moments)
+        pair = _norms.compare(values, before, weights, divisors)
+        self._pair = self._without_scale(pair, buckets[0].block)
 
     def _moments(self, bucket):
         """Adam's second moments and so on; None: gradients are measured as they are."""
