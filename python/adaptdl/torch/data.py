@@ -312,7 +312,16 @@ class AdaptiveDataLoaderMixin:
         self._elastic = AdaptiveDataLoaderHelper(batch_size)
 
     def autoscale_batch_size(self, max_batch_size, local_bsz_bounds=None, gradient_accumulation=False):
-        """See :meth:`AdaptiveDataLoaderHelper.autoscale_batch_size`."""
+        """Let the batch size adapt, see :meth:`AdaptiveDataLoaderHelper.autoscale_batch_size`.
+
+        Args:
+            max_batch_size (int): The largest total batch size.
+            local_bsz_bounds (tuple): The smallest and largest size on each replica, (min, max).
+            gradient_accumulation (bool): Whether gradients of several batches may make one step.
+
+        Raises:
+            ValueError: If a bound makes no sense; the text says which.
+        """
         self._elastic.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
 
     @property
