@@ -181,7 +181,10 @@ def statistics(kind, wide):
     found = model.gns.sqr_avg(), model.gns.var_avg()
     sampled = wide and kind != "sgd"
     near(known[1], found[1], 0.1 if sampled else 1e-3)
-    near(known[0], found[0], 0.3 if sampled else 1e-2)
+    if sampled:  # a small difference of large sums, of an eighth of the values each
+        assert abs(known[0] - found[0]) < 0.05 * known[1], (known, found)
+    else:
+        near(known[0], found[0], 1e-2)
     print("   {} {}".format(known, found))
 
 

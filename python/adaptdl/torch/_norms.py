@@ -52,6 +52,9 @@ class Bucket:
         self.key = (block.data_ptr(), block.numel(), len(params))
         self.sizes = [p.numel() for p in params]
         self.groups = [groups.get(p, 0) for p in params]
+        self.group_sizes = [0] * count
+        for size, group in zip(self.sizes, self.groups):
+            self.group_sizes[group] += size
         self.starts, start = [], 0
         for size in self.sizes:
             self.starts.append(start)
@@ -74,36 +77,33 @@ class Bucket:
 
     # ---- what is looked at, on devices ----
 
-    def every(self, sampled):
-        return EVERY if sampled and self.block.numel() >= LARGE else 1
+    def _every(self, sampled):
+        """Of each group, one value in so many is looked at: few are not worth saving."""
+        return [EVERY if sampled and size >= LARGE else 1 for size in self.group_sizes]
 
     def parts(self, sampled):
         """For each group, views of the parts of the block that are looked at, and how many times as many
         values they stand for. Blocks stay where they are, so views are made once."""
-        every = self.every(sampled)
-        turn = self.turn % every
-        if (every, turn) not in self._parts:
-            views, all_values, seen = [[[] for _ in range(self.count)]] + [[0] * self.count for _ in "ab"]
+        key = sampled, self.turn % EVERY
+        if key not in self._parts:
+            every, views = self._every(sampled), [[] for _ in range(self.count)]
             if self.count == 1:
-                views[0].append(self.block[turn::every])
-                all_values[0], seen[0] = self.block.numel(), views[0][0].numel()
+                views[0].append(self.block[self.turn % every[0]::every[0]])
             else:
                 for first, size, group in zip(self.starts, self.sizes, self.groups):
-                    view = self.block[first + (turn - first) % every:first + size:every]
-                    views[group].append(view)
-                    all_values[group] += size
-                    seen[group] += view.numel()
-            weights = [a / n if n else 0.0 for a, n in zip(all_values, seen)]
-            self._parts[every, turn] = views, weights
-        return self._parts[every, turn]
+                    step = every[group]
+                    views[group].append(
+                        self.block[first + (self.turn - first) % step:first + size:step])
+            seen = [sum(view.numel() for view in some) for some in views]
+            weights = [size / n if n else 0.0 for size, n in zip(self.group_sizes, seen)]
+            self._parts[key] = views, weights
+        return self._parts[key]
 
     def divisors(self, moments):
         """For each group, views of Adam's second moments of the same values."""
-        every = self.every(True)
-        turn = self.turn % every
-        views = [[] for _ in range(self.count)]
+        every, views = self._every(True), [[] for _ in range(self.count)]
         for value, first, group in zip(moments[0], self.starts, self.groups):
-            views[group].append(value[(turn - first) % every::every])
+            views[group].append(value[(self.turn - first) % every[group]::every[group]])
         return views
 
     def _capsules(self, moments):
