@@ -1,4 +1,5 @@
-/* The hello-world job in C: says hello and leaves a file in the directory that the job's replicas share.
+/* The hello-world job in C: says hello and leaves a file in the directory that the job's
+ * replicas share.
  *   cc hello_world.c -ladaptdl -o hello_world
  *   adaptdl submit . -f native.yaml -d Dockerfile.native
  *   adaptdl cp JOB:/adaptdl/share/foo.txt foo.txt */

@@ -1,5 +1,5 @@
-/* What a command is: one table of names, texts and options, from which its --help, its part of the man
- * page, its completion and the parsing of its command line are made. */
+/* What a command is: one table of names, texts and options, from which its --help, its part of
+ * the man page, its completion and the parsing of its command line are made. */
 #ifndef ADAPTDL_CLI_H
 #define ADAPTDL_CLI_H
 
@@ -22,10 +22,11 @@ enum {
 typedef struct cli cli;
 
 /* What completes a value or an argument: words with spaces between them, or one of these. */
-#define COMPLETE_JOB  "@job"
-#define COMPLETE_NODE "@node"
-#define COMPLETE_FILE "@file"
-#define COMPLETE_DIR  "@dir"
+#define COMPLETE_JOB     "@job"
+#define COMPLETE_NODE    "@node"
+#define COMPLETE_FILE    "@file"
+#define COMPLETE_DIR     "@dir"
+#define COMPLETE_COMMAND "@command"
 
 typedef struct cli_option {
     int id;               /* its letter, or from 256 on when it has none */
@@ -77,15 +78,16 @@ struct cli {
 
 enum { CLI_END = -1, CLI_HELP = -2, CLI_BAD = -3 };
 
-/* The next option's id, or: CLI_END no more; CLI_HELP help was asked for and printed; CLI_BAD the command
- * line is wrong, and was told so. The common options are kept in *c and not given. */
+/* The next option's id, or: CLI_END no more; CLI_HELP help was asked for and printed; CLI_BAD
+ * the command line is wrong, and was told so. The common options are kept in *c and not given. */
 int cli_next(cli *c);
-/* For a command without options of its own: EXIT_DONE to go on, else *c is at an end: return it... */
+/* The exit status after CLI_HELP or CLI_BAD. */
 static inline int cli_result(int option)
 {
     return option == CLI_HELP ? EXIT_DONE : EXIT_USAGE;
 }
-/* Reads all common options; for commands that have no others. *status: what to return when false. */
+/* Reads all common options; for commands that have no others. *status: what to return when
+ * false. */
 bool cli_no_options(cli *c, int *status);
 
 static inline int cli_count(const cli *c)

@@ -1,5 +1,5 @@
-/* What the cluster commands share: one connection to the scheduler, its answers as JSON, its refusals as
- * one line and an exit status, and the names of jobs. */
+/* What the cluster commands share: one connection to the scheduler, its answers as JSON, its
+ * refusals as one line and an exit status, and the names of jobs. */
 #ifndef ADAPTDL_CLUSTER_H
 #define ADAPTDL_CLUSTER_H
 
@@ -17,17 +17,20 @@ typedef struct cluster {
     int code;        /* its status */
 } cluster;
 
-/* EXIT_DONE, or the exit status of a message that was shown. Call cluster_close whatever the result. */
+/* EXIT_DONE, or the exit status of a message that was shown. Call cluster_close whatever the
+ * result. */
 int cluster_open(cluster *k, const cli *c);
 void cluster_close(cluster *k);
 
-/* One exchange. *out (may be NULL): the answer, json_decref. EXIT_DONE, or a message was shown. A status
- * of 400 and more is a failure, but for `accept` (0: none), with *out NULL then; k->code tells. */
+/* One exchange. *out (may be NULL): the answer, json_decref. EXIT_DONE, or a message was shown.
+ * A status of 400 and more is a failure, but for `accept` (0: none), with *out NULL then;
+ * k->code tells. */
 int cluster_ask(cluster *k, const char *method, const char *path, int accept, json_t **out);
 /* The same with a request of the caller's. */
 int cluster_request(cluster *k, const adli_stream_request *request, int accept, json_t **out);
 
-/* Tells about a failed exchange: status is what the client said (ADL_OK: look at code and answer). */
+/* Tells about a failed exchange: status is what the client said (ADL_OK: look at code and
+ * answer). */
 int cluster_failed(const cluster *k, adl_status status, int code, const adli_buf *answer);
 /* GET without a word: what the client says; k->code and k->answer hold the rest. */
 ADL_MUST adl_status cluster_look(cluster *k, const char *path, int timeout_ms);

@@ -1,6 +1,6 @@
-/* `adaptdl cp`: files of a job to this machine. The names in a directory are the job's to choose, so
- * nothing is written but plain components below the destination, and no link on the way is followed. A
- * file is written under another name and renamed when it is whole. */
+/* `adaptdl cp`: files of a job to this machine. The names in a directory are the job's to
+ * choose, so nothing is written but plain components below the destination, and no link on the
+ * way is followed. A file is written under another name and renamed when it is whole. */
 #include "cluster.h"
 #include "commands.h"
 

@@ -12,7 +12,7 @@
 
 /* ---- ls ---- */
 
-enum { ALL_NAMESPACES = 256, PHASE, ALL, WAIT };
+enum { PHASE = 256, ALL, WAIT };
 
 static double runtime_of(const json_t *job)
 {

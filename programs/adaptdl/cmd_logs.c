@@ -1,6 +1,6 @@
-/* `adaptdl logs`: the output of a job's replicas, one stream for each rank that is wanted, over restarts of
- * the job and of the scheduler. What was printed is counted: when a connection breaks, the stream is
- * asked for again and so many bytes are skipped, for a log only grows. */
+/* `adaptdl logs`: the output of a job's replicas, one stream for each rank that is wanted, over
+ * restarts of the job and of the scheduler. What was printed is counted: when a connection
+ * breaks, the stream is asked for again and so many bytes are skipped, for a log only grows. */
 #include "commands.h"
 #include "logs.h"
 #include "term.h"
@@ -147,8 +147,8 @@ static int look(log_set *set, bool *over, int *replicas, bool *silent)
     return result;
 }
 
-/* The log has ended. Of a job that is over it is not known how many ranks it had: after one that had
- * something to say the next is tried. */
+/* The log has ended. Of a job that is over it is not known how many ranks it had: after one that
+ * had something to say the next is tried. */
 static int end_log(log_set *set, rank_log *log)
 {
     bool next = log->prefixed && log->printed > 0 && log->rank + 1 == (int)set->count &&

@@ -1,5 +1,5 @@
-/* `adaptdl run` and `adaptdl scale`: training on this machine, on as many replicas as one likes at the
- * moment. */
+/* `adaptdl run` and `adaptdl scale`: training on this machine, on as many replicas as one likes
+ * at the moment. */
 #include "commands.h"
 
 #include "launch/launch.h"

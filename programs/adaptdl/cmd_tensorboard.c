@@ -1,5 +1,5 @@
-/* `adaptdl tensorboard`: named log directories that jobs write to, below the state directory of the local
- * cluster, and TensorBoard on one of them. */
+/* `adaptdl tensorboard`: named log directories that jobs write to, below the state directory of
+ * the local cluster, and TensorBoard on one of them. */
 #include "commands.h"
 #include "state.h"
 #include "term.h"

@@ -1,4 +1,5 @@
-/* `adaptdl top`: the cluster as it is now, on the whole terminal, with nothing but ANSI sequences. */
+/* `adaptdl top`: the cluster as it is now, on the whole terminal, with nothing but ANSI
+ * sequences. */
 #include "cluster.h"
 #include "commands.h"
 #include "term.h"
@@ -57,10 +58,10 @@ static top_size measure(bool once)
 {
     struct winsize window = {0};
     const char *columns = getenv("COLUMNS");
-    top_size size = {.width = 110, .colours = term_colours(stdout)};
+    top_size size = {.width = 110, .height = 24, .colours = term_colours(stdout)};
     if (columns && atoi(columns) >= 20)
         size.width = atoi(columns);
-    if (ioctl(1, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
+    if (ioctl(1, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
         size.width = window.ws_col;
         size.height = window.ws_row;
     }

@@ -1,5 +1,6 @@
-/* `adaptdl up` and `adaptdl down`: a cluster on this machine, in the background. There is no file with a
- * process number that could be stale: whoever listens on the socket is the scheduler. */
+/* `adaptdl up` and `adaptdl down`: a cluster on this machine, in the background. There is no
+ * file with a process number that could be stale: whoever listens on the socket is the
+ * scheduler. */
 #include "cluster.h"
 #include "commands.h"
 #include "state.h"
@@ -63,7 +64,8 @@ static int open_local(cluster *k, const cli *c, char **state)
 /* ---- up ---- */
 
 typedef struct start {
-    char *words[WORDS_MAX]; /* of the command line */
+    bool listens, configured; /* --listen, --config were given */
+    char *words[WORDS_MAX];   /* of the command line */
     int count;
     char program[PATH_BYTES], log[PATH_BYTES];
     pid_t pid;
@@ -195,7 +197,25 @@ static void undrain(cluster *k, const char *state)
     adli_buf_fini(&names);
 }
 
-static int print_cluster(cluster *k)
+/* The page takes the token from its address, where it does not stay. */
+static void print_dashboard(const char *url, const char *state)
+{
+    char path[PATH_BYTES];
+    adli_buf token;
+    adli_buf_init(&token, 4096);
+    snprintf(path, sizeof path, "%.4000s/token", state);
+    printf("dashboard  ");
+    term_line(stdout, url);
+    if (adli_file_read(path, &token) == ADL_OK && token.length > 0) {
+        token.data[strcspn(token.data, "\r\n")] = '\0';
+        printf("#token=");
+        term_line(stdout, token.data);
+    }
+    printf("\n");
+    adli_buf_fini(&token);
+}
+
+static int print_cluster(cluster *k, const char *state)
 {
     json_t *answer = NULL, *node;
     size_t i;
@@ -212,11 +232,8 @@ static int print_cluster(cluster *k)
            slots == 1 ? "" : "s");
     term_line(stdout, text_of(answer, "policy", "?"));
     printf("\nsocket     %s\n", k->server.socket_path);
-    if (text_of(answer, "dashboard", NULL)) {
-        printf("dashboard  ");
-        term_line(stdout, text_of(answer, "dashboard", ""));
-        printf("\n");
-    }
+    if (text_of(answer, "dashboard", NULL))
+        print_dashboard(text_of(answer, "dashboard", ""), state);
     json_decref(answer);
     return EXIT_DONE;
 }
@@ -237,16 +254,21 @@ static int bring_up(cluster *k, start *s, const char *state)
     s->words[0] = s->program;
     add_word(s, "--state");
     add_word(s, state);
+    if (!s->listens && !s->configured) {
+        add_word(s, "--listen");
+        add_word(s, "127.0.0.1:0");
+    }
     s->words[s->count] = NULL;
     status = launch(s);
     if (status == EXIT_DONE)
         status = await_ready(k, s, log_from);
     if (status == EXIT_DONE)
         undrain(k, state);
-    return status == EXIT_DONE ? print_cluster(k) : status;
+    return status == EXIT_DONE ? print_cluster(k, state) : status;
 }
 
-/* The options go to the scheduler as they are, once they are known to be numbers where they must be. */
+/* The options go to the scheduler as they are, once they are known to be numbers where they must
+ * be. */
 static int take_option(cli *c, int option, start *s)
 {
     static const char *const names[] = {"--nodes",    "--slots",  "--policy",
@@ -261,6 +283,10 @@ static int take_option(cli *c, int option, start *s)
         return usage_error("up", "--interval %s: must be a number of seconds", c->value);
     if (option == CONFIG && access(c->value, R_OK) != 0)
         return problem("up", EXIT_USAGE, "%s: %s", c->value, strerror(errno));
+    s->listens |= option == LISTEN;
+    s->configured |= option == CONFIG;
+    if (option == LISTEN && strcmp(c->value, "none") == 0)
+        return EXIT_DONE;
     add_word(s, names[option - NODES]);
     add_word(s, c->value);
     return EXIT_DONE;
@@ -295,7 +321,9 @@ static const cli_option up_options[] = {
     {POLICY, "policy", "NAME", "scheduling policy (default: rank)",
      "rank pollux tiresias optimus fifo"},
     {INTERVAL, "interval", "S", "seconds between allocation rounds (default 60)", NULL},
-    {LISTEN, "listen", "ADDR:PORT", "serve the API and the dashboard on TCP too, with a token",
+    {LISTEN, "listen", "ADDR:PORT",
+     "where to serve the dashboard and the API on TCP, with a token; port 0: any; none: nowhere "
+     "(default: 127.0.0.1:0, or as the configuration says)",
      NULL},
     {CONFIG, "config", "FILE", "configuration file (docs/config.md)", COMPLETE_FILE},
     {0},
@@ -307,7 +335,9 @@ const cli_command command_up = {
     .usage = "[OPTIONS]",
     .text =
         "Starts the scheduler, adaptdl-sched, in the background and waits until it is ready. Jobs "
-        "that were there when it was stopped go on. Its log is daemon.log in the state "
+        "that were there when it was stopped go on. Prints the socket and the dashboard's address, "
+        "which carries the token (it is in the file token, too). Its log is daemon.log in the "
+        "state "
         "directory.",
     .options = up_options,
     .examples = "adaptdl up\nadaptdl up --nodes 2 --slots 2 --interval 10",
@@ -317,6 +347,22 @@ const cli_command command_up = {
 
 /* ---- down ---- */
 
+/* POST drain to the nodes that have (or have not) replicas. */
+static int drain_some(cluster *k, const json_t *nodes, bool used)
+{
+    int status = EXIT_DONE;
+    for (size_t i = 0; i < json_array_size(nodes) && status == EXIT_DONE; i++) {
+        const json_t *node = json_array_get(nodes, i);
+        char request[PATH_TEXT];
+        if (used != (json_array_size(json_object_get(node, "replicas")) > 0))
+            continue;
+        snprintf(request, sizeof request, "/api/v1/nodes/%.63s/drain", text_of(node, "name", ""));
+        status = cluster_ask(k, "POST", request, 404, NULL);
+    }
+    return status;
+}
+
+/* All nodes; their names are kept for the next `up`. Empty ones first, so that no job moves there. */
 static int drain_nodes(cluster *k, const char *state)
 {
     char path[PATH_BYTES];
@@ -328,7 +374,8 @@ static int drain_nodes(cluster *k, const char *state)
     if (adli_file_read(path, &names) != ADL_OK) /* of a `down` that did not end */
         adli_buf_clear(&names);
     int status = cluster_ask(k, "GET", "/api/v1/nodes", 0, &answer);
-    json_array_foreach(json_object_get(answer, "items"), i, node)
+    const json_t *nodes = json_object_get(answer, "items");
+    json_array_foreach((json_t *)nodes, i, node)
     {
         if (!true_of(node, "draining"))
             adli_buf_printf(&names, "%s\n", text_of(node, "name", ""));
@@ -336,13 +383,10 @@ static int drain_nodes(cluster *k, const char *state)
     if (status == EXIT_DONE &&
         adli_file_write(path, names.data ? names.data : "", names.length) != ADL_OK)
         status = report_error("down", EXIT_USAGE);
-    json_array_foreach(json_object_get(answer, "items"), i, node)
-    {
-        char request[PATH_TEXT];
-        snprintf(request, sizeof request, "/api/v1/nodes/%.63s/drain", text_of(node, "name", ""));
-        if (status == EXIT_DONE)
-            status = cluster_ask(k, "POST", request, 404, NULL);
-    }
+    if (status == EXIT_DONE)
+        status = drain_some(k, nodes, false);
+    if (status == EXIT_DONE)
+        status = drain_some(k, nodes, true);
     json_decref(answer);
     adli_buf_fini(&names);
     return status;

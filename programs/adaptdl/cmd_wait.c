@@ -1,5 +1,5 @@
-/* `adaptdl wait`: until jobs are where one wants them. It looks again and again instead of listening, so
- * that it survives a restart of the scheduler. */
+/* `adaptdl wait`: until jobs are where one wants them. It looks again and again instead of
+ * listening, so that it survives a restart of the scheduler. */
 #include "cluster.h"
 #include "commands.h"
 #include "wait.h"

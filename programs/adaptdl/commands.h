@@ -1,5 +1,6 @@
-/* The commands of `adaptdl`. To add one: a file cmd_NAME.c with its cli_command, a declaration here, and
- * one line in the table of main.c. Help, man page and completion follow from the cli_command. */
+/* The commands of `adaptdl`. To add one: a file cmd_NAME.c with its cli_command, a declaration
+ * here, and one line in the table of main.c. Help, man page and completion follow from the
+ * cli_command. */
 #ifndef ADAPTDL_COMMANDS_H
 #define ADAPTDL_COMMANDS_H
 

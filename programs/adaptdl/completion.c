@@ -1,10 +1,16 @@
-/* Completion scripts for bash and zsh, from the commands' tables. Names of jobs and nodes are asked of the
- * cluster while completing. */
+/* Completion scripts for bash and zsh, from the commands' tables. Names of jobs and nodes are
+ * asked of the cluster while completing. */
 #include "cli.h"
 
 #include "term.h"
 
 #include <string.h>
+
+static void put_commands(FILE *out)
+{
+    for (int i = 0; cli_list(i); i++)
+        fprintf(out, "%s%s", i ? " " : "", cli_list(i)->name);
+}
 
 static void put_words(FILE *out, const cli_command *command)
 {
@@ -15,6 +21,14 @@ static void put_words(FILE *out, const cli_command *command)
         if (o->id < 256)
             fprintf(out, "%s-%c", i || o->name ? " " : "", o->id);
     }
+}
+
+static void put_choices(FILE *out, const char *source)
+{
+    if (strcmp(source, COMPLETE_COMMAND) == 0)
+        put_commands(out);
+    else
+        fputs(source, out);
 }
 
 /* The shell's way to fill COMPREPLY from what completes a value. */
@@ -30,8 +44,11 @@ static void put_bash_source(FILE *out, const char *source)
         fputs("COMPREPLY=($(compgen -f -- \"$cur\"))", out);
     else if (strcmp(source, COMPLETE_DIR) == 0)
         fputs("COMPREPLY=($(compgen -d -- \"$cur\"))", out);
-    else
-        fprintf(out, "COMPREPLY=($(compgen -W \"%s\" -- \"$cur\"))", source);
+    else {
+        fputs("COMPREPLY=($(compgen -W \"", out);
+        put_choices(out, source);
+        fputs("\" -- \"$cur\"))", out);
+    }
 }
 
 static void put_bash_command(FILE *out, const cli_command *command)
@@ -68,8 +85,8 @@ void cli_print_bash(FILE *out)
           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"--help "
           "--version",
           out);
-    for (int i = 0; cli_list(i); i++)
-        fprintf(out, " %s", cli_list(i)->name);
+    fputc(' ', out);
+    put_commands(out);
     fputs("\" -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n", out);
     for (int i = 0; cli_list(i); i++)
         put_bash_command(out, cli_list(i));
@@ -106,8 +123,11 @@ static void put_zsh_source(FILE *out, const char *source)
         fputs("_files", out);
     else if (strcmp(source, COMPLETE_DIR) == 0)
         fputs("_files -/", out);
-    else
-        fprintf(out, "(%s)", source);
+    else {
+        fputc('(', out);
+        put_choices(out, source);
+        fputc(')', out);
+    }
 }
 
 static void put_zsh_option(FILE *out, const cli_option *o, bool letter)

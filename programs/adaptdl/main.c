@@ -85,8 +85,7 @@ const cli_command command_help = {
     .usage = "[COMMAND]",
     .text = "Shows what a command does and its options; without one, the list of commands.",
     .options = help_options,
-    .arguments = "completion cp delete describe down drain events explain logs ls model nodes run "
-                 "scale sim submit tensorboard top undrain up version wait",
+    .arguments = COMPLETE_COMMAND,
     .run = help,
 };
 

@@ -4,8 +4,8 @@
 
 #include "cluster.h"
 
-/* The directory that holds the socket, on the heap. EXIT_USAGE with a message when the scheduler is not
- * reached through one. */
+/* The directory that holds the socket, on the heap. EXIT_USAGE with a message when the scheduler
+ * is not reached through one. */
 int state_directory(const cluster *k, char **out);
 
 /* The log directory of a TensorBoard that was created. */

@@ -48,8 +48,8 @@ static void append_words(json_t *list, const char *const *words, size_t count)
         json_array_append_new(list, json_string(words[i]));
 }
 
-/* Variables of the image and --tensorboard, unless the job sets them itself. They come first, so that the
- * job's own may refer to them. */
+/* Variables of the image and --tensorboard, unless the job sets them itself. They come first, so
+ * that the job's own may refer to them. */
 static void add_variable(editor *e, json_t *first, const char *name, size_t length,
                          const char *value)
 {

@@ -14,9 +14,9 @@ typedef struct job_edits {
     const adli_image_config *image; /* NULL: none */
 } job_edits;
 
-/* Checks the file, applies the edits and appends what is to be sent: the text itself when nothing
- * changes (*yaml tells its form), else JSON. source: the file's name; text: its bytes. Notes for the user
- * are handed to note, one line each. EINVAL names file, line and field. */
+/* Checks the file, applies the edits and appends what is to be sent: the text itself when
+ * nothing changes (*yaml tells its form), else JSON. source: the file's name; text: its bytes.
+ * Notes for the user are handed to note, one line each. EINVAL names file, line and field. */
 ADL_MUST adl_status job_prepare(const char *source, const char *text, size_t length,
                                 const job_edits *edits, void (*note)(const char *line),
                                 adli_buf *out, bool *yaml);

@@ -12,7 +12,8 @@
 
 /* ---- text of others ---- */
 
-/* Length of the well-formed UTF-8 character at p (at most left bytes) and its code point; 0: none. */
+/* Length of the well-formed UTF-8 character at p (at most left bytes) and its code point; 0:
+ * none. */
 static size_t decode(const unsigned char *p, size_t left, uint32_t *code)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -70,8 +71,8 @@ void term_field(FILE *out, const char *text, size_t width)
     fprintf(out, "%*s", (int)(used < width ? width - used + 2 : 2), "");
 }
 
-/* Length of a colour sequence ESC [ digits ; ... m at p; 0: it is something else; left + 1: it is not
- * over yet. */
+/* Length of a colour sequence ESC [ digits ; ... m at p; 0: it is something else; left + 1: it
+ * is not over yet. */
 static size_t colour_sequence(const char *p, size_t left)
 {
     size_t i = 2;

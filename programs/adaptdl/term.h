@@ -1,4 +1,5 @@
-/* Output for people: colours where they are wanted, tables, times, and text of others made harmless. */
+/* Output for people: colours where they are wanted, tables, times, and text of others made
+ * harmless. */
 #ifndef ADAPTDL_TERM_H
 #define ADAPTDL_TERM_H
 
@@ -7,16 +8,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Text that came from a server or a file, for a terminal: control characters and broken UTF-8 become
- * "?", and so do the characters that change the direction of writing. */
+/* Text that came from a server or a file, for a terminal: control characters and broken UTF-8
+ * become "?", and so do the characters that change the direction of writing. */
 void term_clean(adli_buf *out, const char *text, size_t length);
 /* The same for one line, to a stream. */
 void term_line(FILE *out, const char *text);
 /* The same, padded to a width and followed by two spaces. */
 void term_field(FILE *out, const char *text, size_t width);
-/* A job's output, piece by piece: on a terminal newline, tab, carriage return and colours (ESC [ ... m)
- * pass, nothing else of the kind; elsewhere every byte. held: what a piece left unfinished; start with
- * {0}, end with a piece of NULL. */
+/* A job's output, piece by piece: on a terminal newline, tab, carriage return and colours (ESC [
+ * ... m) pass, nothing else of the kind; elsewhere every byte. held: what a piece left
+ * unfinished; start with {0}, end with a piece of NULL. */
 typedef struct term_held {
     char bytes[40];
     size_t length;

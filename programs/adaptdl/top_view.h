@@ -12,7 +12,8 @@ typedef struct top_size {
     bool colours;
 } top_size;
 
-/* Appends the picture, lines ended by "\n". state and jobs: the scheduler's answers for /cluster and /jobs. */
+/* Appends the picture, lines ended by "\n". state and jobs: the scheduler's answers for /cluster
+ * and /jobs. */
 void top_draw(adli_buf *out, const json_t *state, const json_t *jobs, const top_size *size);
 
 #endif

@@ -20,6 +20,8 @@ static struct {
     bool starting;      /* another thread is in adl_init */
     const char *inside; /* what has exclusive use, or NULL */
     int sharing;        /* collectives under way */
+    bool finishing;     /* in adl_finish, where states may still be saved by this thread: */
+    pthread_t finisher;
     bool signals;
     struct sigaction before_term; /* what SIGTERM did before */
 } the;
@@ -31,12 +33,14 @@ uint64_t adlpy_serial(void)
 
 adl_context *adlpy_context_peek(void)
 {
-    return the.ctx && the.pid == getpid() ? the.ctx : NULL;
+    if (!the.ctx || the.pid != getpid())
+        return NULL;
+    return the.finishing && !pthread_equal(the.finisher, pthread_self()) ? NULL : the.ctx;
 }
 
 bool adlpy_alive(uint64_t serial, const char *what)
 {
-    if (the.ctx && the.serial == serial && the.pid == getpid())
+    if (adlpy_context_peek() && the.serial == serial)
         return true;
     if (the.ctx && the.pid != getpid())
         PyErr_Format(PyExc_RuntimeError, "%s: belongs to process %d, this is a fork of it", what,
@@ -204,7 +208,8 @@ static int replace_implicit(const adlpy_start *start)
 
 int adlpy_context_start(const adlpy_start *start)
 {
-    if (the.starting || (adlpy_context_peek() && !the.implicit)) {
+    if (the.starting || (the.finishing && the.pid == getpid()) ||
+        (adlpy_context_peek() && !the.implicit)) {
         PyErr_SetString(PyExc_RuntimeError,
                         "already initialized; call adaptdl.collective.teardown() first");
         return -1;
@@ -213,6 +218,7 @@ int adlpy_context_start(const adlpy_start *start)
         the.ctx = NULL; /* the parent's: its memory stays, its threads are not here */
         the.inside = NULL;
         the.sharing = 0;
+        the.finishing = false;
         adlpy_states_detach();
     }
     if (the.ctx) {
@@ -242,8 +248,9 @@ adl_context *adlpy_context(void)
         return the.ctx;
     if (the.ctx || the.starting) {
         PyErr_SetString(PyExc_RuntimeError,
-                        the.ctx ? "this process is a fork of the one that was initialized"
-                                : "another thread is initializing");
+                        the.starting    ? "another thread is initializing"
+                        : the.finishing ? "another thread is leaving the process group"
+                                        : "this process is a fork of the one that was initialized");
         return NULL;
     }
     if (read_env(&start, &env) != 0)
@@ -270,7 +277,10 @@ int adlpy_context_finish(int *code)
     if (!adlpy_enter("finishing"))
         return -1;
     adlpy_callback_forget();
+    the.finishing = true;
+    the.finisher = pthread_self();
     ADLPY_UNLOCKED(result = adl_finish(ctx));
+    the.finishing = false;
     the.ctx = NULL;
     the.signals = the.implicit = false;
     adlpy_states_detach();

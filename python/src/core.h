@@ -52,8 +52,9 @@ PyObject *adlpy_none(adl_status status);
 
 /* In a callback from the library, lock held, a Python exception set: takes the exception away, keeps it
  * for adlpy_raise, and returns a status with its text as adl_error(). */
-adl_status adlpy_callback_failed(const char *what);
-/* The same, keeping the exception in *exception (a reference or NULL, replaced). */
+adl_status adlpy_callback_failed(void);
+/* The same with "what: " before the text (NULL: nothing), keeping the exception in *exception (a reference
+ * or NULL, replaced). */
 adl_status adlpy_callback_status(const char *what, PyObject **exception);
 /* Forgets an exception that was kept. Call before a library call whose callbacks may fail. */
 void adlpy_callback_forget(void);

@@ -19,7 +19,8 @@ static PyObject *group_type, *operation_type;
 /* ---- operations ---------------------------------------------------------------------------------- */
 
 typedef struct operation {
-    PyObject_HEAD adl_future *future;
+    PyObject head;
+    adl_future *future;
     PyObject *function; /* called by the group's thread until the operation has finished */
     PyObject *failure;  /* the exception it raised, on rank 0 */
     PyObject *result;
@@ -251,7 +252,8 @@ static PyObject *broadcast(adl_group *group, PyObject *value)
 /* ---- groups of their own ------------------------------------------------------------------------- */
 
 typedef struct group_object {
-    PyObject_HEAD adl_group *group; /* NULL: closed */
+    PyObject head;
+    adl_group *group; /* NULL: closed */
     pid_t pid;
     int users; /* calls under way, of any thread */
     struct group_object *next;

@@ -3,8 +3,14 @@
 
 #include "base/status.h"
 
-/* The exception of the last callback that failed; the library only carries its text. */
+#include <stdio.h>
+#include <string.h>
+
+/* The exception of the last callback that failed, and how its text begins. The library carries the text
+ * only; a failure with that text in it is this exception's. (One that the library survived, of a save in
+ * the background, stays here until the next.) */
 static PyObject *kept;
+static char kept_text[256];
 
 void adlpy_callback_forget(void)
 {
@@ -48,12 +54,14 @@ adl_status adlpy_callback_status(const char *what, PyObject **exception)
     Py_XDECREF(trace);
     Py_XDECREF(*exception);
     *exception = value;
-    return adli_fail(status, "%s: %s", what, text);
+    return adli_fail(status, "%s%s%s", what ? what : "", what ? ": " : "", text);
 }
 
-adl_status adlpy_callback_failed(const char *what)
+adl_status adlpy_callback_failed(void)
 {
-    return adlpy_callback_status(what, &kept);
+    adl_status status = adlpy_callback_status(NULL, &kept);
+    snprintf(kept_text, sizeof kept_text, "%s", adl_error());
+    return status;
 }
 
 static PyObject *exception_for(adl_status status)
@@ -79,7 +87,7 @@ static PyObject *exception_for(adl_status status)
 
 PyObject *adlpy_raise(adl_status status)
 {
-    if (kept) {
+    if (kept && strstr(adl_error(), kept_text)) {
         PyErr_SetObject((PyObject *)Py_TYPE(kept), kept);
         Py_CLEAR(kept);
         return NULL;

@@ -17,7 +17,7 @@ typedef struct entry {
     PyObject *state;
     char name[ADL_CHECKPOINT_NAME_MAX + 1];
     adl_checkpoint_state *handle; /* in the present context's store, or NULL */
-    bool saved;                   /* in this context: what the store read at its start is old */
+    bool taken;                   /* what the store read at its start was loaded, or is old */
     struct entry *next;
 } entry;
 
@@ -89,9 +89,9 @@ static adl_status save_state(void *user, adl_sink *sink)
     char *data = NULL;
     Py_ssize_t length = 0;
     if (!bytes || PyBytes_AsStringAndSize(bytes, &data, &length) != 0)
-        status = adlpy_callback_failed("save");
+        status = adlpy_callback_failed();
     else
-        status = adl_sink_write(sink, data, (size_t)length);
+        ADLPY_UNLOCKED(status = adl_sink_write(sink, data, (size_t)length));
     Py_XDECREF(bytes);
     PyGILState_Release(lock);
     return status;
@@ -107,7 +107,7 @@ static adl_status load_state(void *user, adl_source *source)
         return status;
     PyGILState_STATE lock = PyGILState_Ensure();
     if (load_bytes(self->state, data, length) != 0)
-        status = adlpy_callback_failed("load");
+        status = adlpy_callback_failed();
     PyGILState_Release(lock);
     return status;
 }
@@ -116,9 +116,9 @@ static adl_status sync_state(void *user)
 {
     entry *self = user;
     PyGILState_STATE lock = PyGILState_Ensure();
-    self->saved = true;
+    self->taken = true; /* the next load is from this save on */
     PyObject *done = PyObject_CallMethod(self->state, "sync", NULL);
-    adl_status status = done ? ADL_OK : adlpy_callback_failed("sync");
+    adl_status status = done ? ADL_OK : adlpy_callback_failed();
     Py_XDECREF(done);
     PyGILState_Release(lock);
     return status;
@@ -145,7 +145,7 @@ void adlpy_states_detach(void)
 {
     for (entry *at = entries; at; at = at->next) {
         at->handle = NULL;
-        at->saved = false;
+        at->taken = false;
     }
 }
 
@@ -161,6 +161,10 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     adl_status status = adli_ckpt_name_check(name);
     if (status != ADL_OK)
         return adlpy_raise(status);
+    if (strncmp(name, "adaptdl.", 8) == 0)
+        return PyErr_Format(PyExc_ValueError,
+                            "state \"%s\": names starting with \"adaptdl.\" are the library's",
+                            name);
     if (find_name(name))
         return PyErr_Format(PyExc_ValueError,
                             "state \"%s\" exists already: give each State a name of its own", name);
@@ -218,8 +222,8 @@ static adl_status reload(adl_context *ctx, entry *self, bool *found)
         return ADL_OK;
     options.is_writer = false;
     adl_status status = adl_checkpoint_flush(adl_context_store(ctx));
-    if (status == ADL_OK)
-        status = adl_checkpoint_open(path, &options, &store);
+    (void)status; /* when that save failed, the one before it is the newest */
+    status = adl_checkpoint_open(path, &options, &store);
     for (int i = 0; status == ADL_OK && !*found; i++) {
         if (adl_checkpoint_pending(store, i, &name, &data, &length) != ADL_OK)
             break;
@@ -228,7 +232,7 @@ static adl_status reload(adl_context *ctx, entry *self, bool *found)
     if (*found) {
         PyGILState_STATE lock = PyGILState_Ensure();
         if (load_bytes(self->state, length ? data : "", length) != 0)
-            status = adlpy_callback_failed("load");
+            status = adlpy_callback_failed();
         PyGILState_Release(lock);
     }
     adl_checkpoint_close(store);
@@ -237,12 +241,10 @@ static adl_status reload(adl_context *ctx, entry *self, bool *found)
 
 static adl_status load(adl_context *ctx, entry *self, bool *found)
 {
-    adl_status status = ADL_OK;
-    *found = false;
-    if (!self->saved)
-        status = adl_checkpoint_load_state(adl_context_store(ctx), self->handle, found);
-    if (status == ADL_OK && !*found)
-        status = reload(ctx, self, found);
+    if (self->taken)
+        return reload(ctx, self, found);
+    adl_status status = adl_checkpoint_load_state(adl_context_store(ctx), self->handle, found);
+    self->taken = status == ADL_OK && *found;
     return status;
 }
 

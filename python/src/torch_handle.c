@@ -91,6 +91,25 @@ double *adlpy_read_doubles(PyObject *sequence, size_t count, const char *what)
     return values;
 }
 
+/* A failure before training began: nothing is saved, and the other replicas are told. */
+static PyObject *context_abandon(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *why;
+    if (!PyArg_ParseTuple(args, "s", &why))
+        return NULL;
+    adl_context *ctx = adlpy_context_peek();
+    if (ctx)
+        adl_failf(ctx, ADL_ESTATE, "%s", why);
+    return adlpy_context_finish(NULL) == 0 ? adlpy_ref(Py_None) : NULL;
+}
+
+static PyMethodDef functions[] = {
+    {"context_abandon", context_abandon, METH_VARARGS,
+     "context_abandon(why, /)\n--\n\nEnds the context without saving."},
+    {NULL, NULL, 0, NULL},
+};
+
 int adlpy_torch_setup(PyObject *module)
 {
     static int (*const parts[])(PyObject *) = {
@@ -100,5 +119,5 @@ int adlpy_torch_setup(PyObject *module)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i](module) != 0)
             return -1;
-    return 0;
+    return adlpy_add_functions(module, functions);
 }

@@ -1,5 +1,6 @@
 #include "backend/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -77,15 +78,14 @@ static bool own_group(const char *controller, char *out)
     return found;
 }
 
-/* Is `option` among the comma-separated options? */
-static bool has_option(const char *options, const char *option)
+/* Is the word in a list with commas or spaces between? */
+static bool has_word(const char *list, const char *word)
 {
-    size_t length = strlen(option);
-    for (const char *at = options; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, option, length) == 0 && (!at[length] || strchr(",\n ", at[length])))
+    static const char *const between = ", \n";
+    size_t length = strlen(word);
+    for (const char *at = list; *at; at += strcspn(at, between), at += strspn(at, between))
+        if (strncmp(at, word, length) == 0 && (!at[length] || strchr(between, at[length])))
             return true;
-    }
     return false;
 }
 
@@ -103,7 +103,7 @@ static bool find_mount(const char *controller, char *relative, char *out)
             sscanf(tail, " - %31s %*s %1023s", type, super) != 2)
             continue;
         bool version2 = strcmp(type, "cgroup2") == 0;
-        if (*controller ? version2 || strcmp(type, "cgroup") != 0 || !has_option(super, controller)
+        if (*controller ? version2 || strcmp(type, "cgroup") != 0 || !has_word(super, controller)
                         : !version2)
             continue;
         size_t cut = strcmp(root, "/") == 0 ? 0 : strlen(root);
@@ -132,12 +132,41 @@ static adl_status own_directory(const char *controller, char *out)
 /* A daemon that may have a subtree (a service with Delegate=yes and DelegateSubgroup=adaptdl-daemon) sits
  * in this group of it, because version 2 gives limits only to groups whose parent has no processes. */
 static const char *const daemon_group = "/adaptdl-daemon";
+static const char *const probe_prefix = "adaptdl-probe-";
 
-static void leave_daemon_group(char *path)
+static bool leave_daemon_group(char *path)
 {
     size_t length = strlen(path), tail = strlen(daemon_group);
-    if (length > tail && strcmp(path + length - tail, daemon_group) == 0)
-        path[length - tail] = '\0';
+    if (length <= tail || strcmp(path + length - tail, daemon_group) != 0)
+        return false;
+    path[length - tail] = '\0';
+    return true;
+}
+
+/* Are the controllers to be had there? Answers most failures without making a group. */
+static bool has_controllers(const char *parent)
+{
+    char text[512];
+    return get(parent, "cgroup.controllers", text, sizeof text) > 0 && has_word(text, "cpu") &&
+           has_word(text, "memory");
+}
+
+/* Removes what probes that were killed have left in the directory. */
+static void remove_stale_probes(const char *parent)
+{
+    char path[ADLI_CGROUP_PATH];
+    size_t length = strlen(probe_prefix);
+    DIR *dir = parent[0] ? opendir(parent) : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, probe_prefix, length) != 0)
+            continue;
+        long id = strtol(entry->d_name + length, NULL, 10);
+        if (id > 1 && kill((pid_t)id, 0) != 0 && errno == ESRCH &&
+            join(path, parent, entry->d_name))
+            rmdir(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 adl_status adli_cgroup_probe(adli_cgroup_kind kind, const char *parent, adli_cgroup *out)
@@ -151,16 +180,19 @@ adl_status adli_cgroup_probe(adli_cgroup_kind kind, const char *parent, adli_cgr
                      : adli_fail(ADL_ENOENT, "%s: too long", parent);
     else
         status = own_directory(kind == ADLI_CGROUP_V2 ? "" : "memory", out->path[0]);
-    if (status == ADL_OK && kind == ADLI_CGROUP_V2 && !parent)
-        leave_daemon_group(out->path[0]);
+    bool ours = kind == ADLI_CGROUP_V2 && (parent || leave_daemon_group(out->path[0]));
     if (status == ADL_OK && kind == ADLI_CGROUP_V1)
         status = own_directory("cpu", out->path[1]);
     if (status != ADL_OK)
         return status;
-    snprintf(name, sizeof name, "adaptdl-probe-%ld", (long)getpid());
+    if (kind == ADLI_CGROUP_V2 && !has_controllers(out->path[0]))
+        return adli_fail(ADL_ENOENT, "cgroups: %s has no controllers cpu and memory", out->path[0]);
+    for (int i = 0; i < 2; i++)
+        remove_stale_probes(out->path[i]);
+    snprintf(name, sizeof name, "%s%ld", probe_prefix, (long)getpid());
     adli_cgroup probe = adli_cgroup_child(out, name);
     status = adli_cgroup_make(&probe, 1000, 64 << 20);
-    if (status != ADL_OK && kind == ADLI_CGROUP_V2 &&
+    if (status != ADL_OK && ours && /* what is not ours is left as it is */
         put(out->path[0], "cgroup.subtree_control", "+cpu +memory") == 0)
         status = adli_cgroup_make(&probe, 1000, 64 << 20);
     if (status != ADL_OK)

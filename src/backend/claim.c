@@ -1,5 +1,6 @@
 #include "backend/claim.h"
 
+#include "backend/procs.h"
 #include "backend/record.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CLAIM_BYTES = 32 };
+enum { CLAIM_BYTES = 64 };
 
 adl_status adli_claim_take(int dir, int rank, int *out)
 {
@@ -26,7 +27,8 @@ adl_status adli_claim_take(int dir, int rank, int *out)
     int fd = openat(dir, temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return adli_fail(ADL_EIO, "%s: %s", name, strerror(errno));
-    int length = snprintf(text, sizeof text, "c %ld\n", (long)getpid());
+    int length =
+        snprintf(text, sizeof text, "c %ld %llu\n", (long)getpid(), adli_procs_born(getpid()));
     /* Locked, written and synced before it has its name: no one ever sees a claim that is not. */
     bool made = flock(fd, LOCK_EX | LOCK_NB) == 0 && write(fd, text, (size_t)length) == length &&
                 fsync(fd) == 0 && linkat(dir, temporary, dir, name, 0) == 0;
@@ -65,6 +67,15 @@ adli_claim_state adli_claim_look(int dir, int rank, pid_t *keeper, int *out)
         return ADLI_CLAIM_STARTING;
     *keeper = (pid_t)strtol(text + 2, NULL, 10);
     return text[0] == 'r' ? ADLI_CLAIM_RUNNING : ADLI_CLAIM_STARTING;
+}
+
+unsigned long long adli_claim_born(int fd)
+{
+    char text[CLAIM_BYTES] = "";
+    unsigned long long born = 0;
+    if (pread(fd, text, sizeof text - 1, 0) < 0 || sscanf(text, "%*c %*d %llu", &born) != 1)
+        return 0;
+    return born;
 }
 
 void adli_claim_signal(int dir, int rank, int number)

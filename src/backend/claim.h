@@ -39,6 +39,9 @@ typedef enum adli_claim_state {
 /* *keeper: its process while STARTING or RUNNING. *fd: for DEAD the lock, to be closed; else -1. */
 adli_claim_state adli_claim_look(int dir, int rank, pid_t *keeper, int *fd);
 
+/* When whoever made the claim was born (adli_procs_born): nothing of the replica is older. */
+unsigned long long adli_claim_born(int fd);
+
 /* Sends the signal to the keeper if it lives; safe against process numbers that were given to another. */
 void adli_claim_signal(int dir, int rank, int number);
 

@@ -2,6 +2,7 @@
 
 #include "backend/claim.h"
 #include "backend/procs.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 250, REAP_MS = 5, RESULT_TRIES = 60 };
+enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60 };
 
 typedef struct watch {
     const adli_keeper *keeper;
@@ -229,17 +230,29 @@ static bool over(const watch *w)
     return w->ended && (!stopped || w->killed || kill(-w->replica, 0) != 0);
 }
 
+/* Kills the replica above its limit. Returns when to look again, in ms: where there are thousands of
+ * processes a look is dear, and may take 2 % of a processor. */
+static int look_at_memory(watch *w)
+{
+    int64_t limit = w->keeper->memory_bytes;
+    double before_s = adli_thread_cpu_s();
+    if (adli_procs_memory_below(getpid(), limit) > limit) {
+        w->oom = w->killed = true;
+        kill_all(w);
+    }
+    double pause_ms = 50 * 1e3 * (adli_thread_cpu_s() - before_s);
+    return pause_ms < WATCH_MS ? WATCH_MS : pause_ms > WATCH_MAX_MS ? WATCH_MAX_MS : (int)pause_ms;
+}
+
 static void watch_replica(watch *w)
 {
     struct pollfd wake = {.fd = w->signals, .events = POLLIN};
-    int64_t limit = w->keeper->memory_bytes;
+    int pause_ms = w->watch_memory ? WATCH_MS : -1;
     while (reap(w) && !over(w)) {
-        poll(&wake, 1, w->watch_memory ? WATCH_MS : -1);
+        poll(&wake, 1, pause_ms);
         take_signals(w);
-        if (w->watch_memory && !w->killed && adli_procs_memory_below(getpid(), limit) > limit) {
-            w->oom = w->killed = true;
-            kill_all(w);
-        }
+        if (w->watch_memory && !w->killed)
+            pause_ms = look_at_memory(w);
     }
     while (reap(w)) { /* its descendants end with it */
         kill_all(w);

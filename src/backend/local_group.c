@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 static const double forget_wait_s = 2;
+enum { SWEEPS = 80 };
 
 adl_status adli_local_check_name(const char *uid, int number)
 {
@@ -122,19 +123,25 @@ bool adli_local_settle(int dir, int rank, const adli_result *result)
 }
 
 /* The keeper was killed. The replica dies with it, but not what the replica started: that is found by
- * its mark. True when nothing is left. */
-static bool sweep(const local *self, const group *item, int rank)
+ * its mark. True when nothing is left. Processes that are in the middle of exec for all that time are
+ * taken for what they look like: without an environment. */
+static bool sweep(const local *self, const group *item, int rank, int claim)
 {
     char mark[PATH_MAX];
+    unsigned long long since = adli_claim_born(claim);
     adli_cgroup cgroup = adli_local_cgroup(self, item, rank);
     adli_local_mark(self, item->uid, item->number, rank, mark, sizeof mark);
-    for (int i = 0; i < 40; i++) {
+    int clean = 0, unsure;
+    for (int i = 0; i < SWEEPS; i++) {
         adli_cgroup_kill(&cgroup);
-        if (adli_procs_kill_marked(mark) == 0 && adli_cgroup_remove(&cgroup))
+        bool none =
+            adli_procs_kill_marked(mark, since, &unsure) == 0 && adli_cgroup_remove(&cgroup);
+        clean = none ? clean + 1 : 0;
+        if (none && unsure == 0)
             return true;
         nanosleep(&(struct timespec){.tv_nsec = 2500000}, NULL);
     }
-    return false;
+    return clean >= SWEEPS / 2;
 }
 
 static void show(const adli_result *result, adli_replica_view *view)
@@ -146,13 +153,13 @@ static void show(const adli_result *result, adli_replica_view *view)
 }
 
 /* With the claim's lock in our hands: the result, or that the replica is lost. */
-static void look_dead(const local *self, const group *item, int dir, int rank,
+static void look_dead(const local *self, const group *item, int dir, int rank, int claim,
                       adli_replica_view *view)
 {
     adli_result result;
     adl_status status = adli_result_read(dir, rank, &result);
     if (status != ADL_OK) {
-        if (!sweep(self, item, rank)) {
+        if (!sweep(self, item, rank, claim)) {
             view->state = ADLI_REPLICA_READY; /* something of it lives: ask again */
             return;
         }
@@ -187,7 +194,7 @@ void adli_local_look(const local *self, const group *item, int dir, int rank,
         view->state = ADLI_REPLICA_READY;
         break;
     case ADLI_CLAIM_DEAD:
-        look_dead(self, item, dir, rank, view);
+        look_dead(self, item, dir, rank, lock, view);
         close(lock);
         break;
     }

@@ -1,5 +1,5 @@
 /* The local backend inside: local.c (the interface), local_group.c (groups and their files),
- * local_nodes.c (nodes and GPUs), local_start.c (plans and keepers). */
+ * local_nodes.c (nodes and GPUs), local_start.c (plans and starting), local_spawn.c (one keeper). */
 #ifndef ADLI_BACKEND_LOCAL_IMPL_H
 #define ADLI_BACKEND_LOCAL_IMPL_H
 
@@ -75,5 +75,16 @@ adl_status adli_local_nodes(void *self, const adli_backend_node **nodes, int *co
 
 /* local_start.c */
 adl_status adli_local_start(void *self, const adli_group_spec *spec);
+
+/* local_spawn.c */
+typedef struct pending {
+    int fd; /* where it will say whether it has claimed; -1: nothing to wait for */
+    pid_t child;
+} pending;
+/* Starts a keeper for the rank. Returns 0 or an errno. */
+int adli_local_spawn(local *self, const adli_group_spec *spec, const group *item, int rank,
+                     pending *out);
+/* Waits until the keeper has claimed its replica, or found that another has. */
+ADL_MUST adl_status adli_local_await(const pending *keeper);
 
 #endif

@@ -1,8 +1,6 @@
 /* Starting a group: its plan first, then a keeper for each replica that nobody has claimed. Every step
  * can be the last: what is there is used, what is missing is made. */
-#include "backend/keeper.h"
 #include "backend/local_impl.h"
-#include "backend/procs.h"
 #include "backend/tree.h"
 
 #include "base/clock.h"
@@ -11,25 +9,17 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* Ports below those that the kernel hands to clients, so that none of them takes ours before the replica
  * listens on it. */
-enum { PORT_FIRST = 20000, PORT_LAST = 32000, REPORT_TIMEOUT_MS = 30000 };
+enum { PORT_FIRST = 20000, PORT_LAST = 32000 };
 
 static adl_status check_spec(const adli_group_spec *spec)
 {
@@ -130,7 +120,7 @@ static bool gpu_used(local *self, const char *where, const char *gpu)
     return false;
 }
 
-/* Appends the rank's devices to the plan's text storage; how many are missing is returned. */
+/* Appends the rank's devices to list; how many are missing is returned. */
 static int choose_gpus(local *self, const adli_group_spec *spec, int rank, const char **gpus,
                        adli_buf *list)
 {
@@ -210,226 +200,6 @@ out:
     return status;
 }
 
-/* ---- one keeper ---- */
-
-/* The environment of a replica: ours without what is about us, the job's, the rank's. Later ones win, so
- * the first of two with the same name is left out. */
-typedef struct environment {
-    char **entries;
-    size_t count, capacity;
-    bool failed;
-} environment;
-
-static bool about_us(const char *entry)
-{
-    static const char *const names[] = {
-        "ADAPTDL_",        "NOTIFY_SOCKET=", "LISTEN_FDS=",    "LISTEN_PID=",
-        "LISTEN_FDNAMES=", "INVOCATION_ID=", "JOURNAL_STREAM="};
-    for (size_t i = 0; i < ADLI_COUNT(names); i++)
-        if (strncmp(entry, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
-}
-
-static void env_set(environment *env, char *entry)
-{
-    size_t name = strcspn(entry, "=") + 1;
-    for (size_t i = 0; i < env->count; i++)
-        if (strncmp(env->entries[i], entry, name) == 0) {
-            free(env->entries[i]);
-            env->entries[i] = entry;
-            return;
-        }
-    if (adli_grow(&env->entries, &env->capacity, env->count + 2, sizeof *env->entries) != 0) {
-        env->failed = true;
-        free(entry);
-        return;
-    }
-    env->entries[env->count++] = entry;
-    env->entries[env->count] = NULL;
-}
-
-static void env_copy(environment *env, const char *entry)
-{
-    char *copy = adli_strdup(entry);
-    if (copy)
-        env_set(env, copy);
-    else
-        env->failed = true;
-}
-
-__attribute__((format(printf, 3, 4))) static void env_add(environment *env, const char *name,
-                                                          const char *format, ...)
-{
-    va_list arguments;
-    adli_buf buf;
-    char value[PATH_MAX];
-    va_start(arguments, format);
-    vsnprintf(value, sizeof value, format, arguments);
-    va_end(arguments);
-    adli_buf_init(&buf, 2 * PATH_MAX);
-    adli_buf_printf(&buf, "%s=%s", name, value);
-    if (adli_buf_check(&buf) == ADL_OK)
-        env_copy(env, buf.data);
-    else
-        env->failed = true;
-    adli_buf_fini(&buf);
-}
-
-static void env_fini(environment *env)
-{
-    for (size_t i = 0; i < env->count; i++)
-        free(env->entries[i]);
-    free(env->entries);
-}
-
-static int distinct_nodes(const adli_plan *plan)
-{
-    int count = 0;
-    for (int i = 0; i < plan->replicas; i++) {
-        bool seen = false;
-        for (int j = 0; !seen && j < i; j++)
-            seen = strcmp(plan->nodes[i], plan->nodes[j]) == 0;
-        count += !seen;
-    }
-    return count;
-}
-
-static void make_env(const local *self, const adli_group_spec *spec, const adli_plan *plan,
-                     int rank, environment *env)
-{
-    char mark[PATH_MAX];
-    for (char **entry = environ; *entry; entry++)
-        if (strchr(*entry, '=') && !about_us(*entry))
-            env_copy(env, *entry);
-    for (int i = 0; spec->env && spec->env[i]; i++)
-        env_copy(env, spec->env[i]);
-    env_add(env, "ADAPTDL_REPLICA_RANK", "%d", rank);
-    env_add(env, "ADAPTDL_NUM_REPLICAS", "%d", plan->replicas);
-    env_add(env, "ADAPTDL_NUM_NODES", "%d", distinct_nodes(plan));
-    env_add(env, "ADAPTDL_MASTER_ADDR", "127.0.0.1");
-    env_add(env, "ADAPTDL_MASTER_PORT", "%d", plan->port);
-    if (strcmp(plan->gpus[rank], "-") != 0)
-        env_add(env, "CUDA_VISIBLE_DEVICES", "%s", plan->gpus[rank]);
-    adli_local_mark(self, spec->uid, spec->group, rank, mark, sizeof mark);
-    env_add(env, ADLI_REPLICA_MARK, "%s", mark);
-}
-
-/* posix_spawn, so that a daemon with much memory need not copy its tables; the keeper leaves us by itself
- * and what we wait for is only its first half. Returns 0 or an errno. */
-static int spawn(const char *path, char *const *argv, char *const *env, int report, pid_t *child)
-{
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t how;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int why = posix_spawn_file_actions_init(&files);
-    if (why)
-        return why;
-    why = posix_spawnattr_init(&how);
-    if (why)
-        goto out;
-    posix_spawnattr_setsigmask(&how, &none);
-    posix_spawnattr_setsigdefault(&how, &all);
-    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    why = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
-    for (int fd = 1; !why && fd < 3; fd++)
-        why = posix_spawn_file_actions_adddup2(&files, 0, fd);
-    if (!why)
-        why = posix_spawn_file_actions_adddup2(&files, report, ADLI_KEEPER_REPORT_FD);
-    if (!why)
-        why = posix_spawn(child, path, &files, &how, argv, env);
-    posix_spawnattr_destroy(&how);
-out:
-    posix_spawn_file_actions_destroy(&files);
-    return why;
-}
-
-/* What a keeper that was started will say. */
-typedef struct pending {
-    int fd; /* -1: nothing to wait for */
-    pid_t child;
-} pending;
-
-static int start_keeper(local *self, const adli_group_spec *spec, const group *item, int rank,
-                        pending *out)
-{
-    char dir[PATH_MAX], log[PATH_MAX], number[16], cpu[24], memory[24], job[PATH_MAX];
-    int report[2], why = ENOMEM, count = 0;
-    environment env = {0};
-    adli_cgroup cgroup = adli_local_cgroup(self, item, rank);
-    while (spec->argv[count])
-        count++;
-    char **argv = adli_calloc((size_t)(ADLI_KEEPER_ARGS + count + 1), sizeof *argv);
-    snprintf(job, sizeof job, "%s/jobs/%s", self->state_dir, spec->uid);
-    snprintf(dir, sizeof dir, "%s/jobs/%s/groups/%d", self->state_dir, spec->uid, spec->group);
-    snprintf(log, sizeof log, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, spec->uid, spec->group,
-             rank);
-    snprintf(number, sizeof number, "%d", rank);
-    snprintf(cpu, sizeof cpu, "%" PRId64, spec->cpu_milli);
-    snprintf(memory, sizeof memory, "%" PRId64, spec->memory_bytes);
-    make_env(self, spec, item->plan, rank, &env);
-    if (!argv || env.failed)
-        goto out;
-    char *head[ADLI_KEEPER_ARGS] = {self->keeper,
-                                    dir,
-                                    number,
-                                    log,
-                                    spec->workdir ? (char *)spec->workdir : job,
-                                    cpu,
-                                    memory,
-                                    cgroup.path[0][0] ? cgroup.path[0] : (char *)"-",
-                                    cgroup.path[1][0] ? cgroup.path[1] : (char *)"-",
-                                    (char *)"--"};
-    memcpy(argv, head, sizeof head);
-    for (int i = 0; i < count; i++)
-        argv[ADLI_KEEPER_ARGS + i] = (char *)spec->argv[i];
-    if (pipe2(report, O_CLOEXEC) != 0) {
-        why = errno;
-        goto out;
-    }
-    int high =
-        fcntl(report[1], F_DUPFD_CLOEXEC, ADLI_KEEPER_REPORT_FD + 1); /* not in its own way */
-    close(report[1]);
-    why = high < 0 ? errno : spawn(self->keeper, argv, env.entries, high, &out->child);
-    if (high >= 0)
-        close(high);
-    if (why)
-        close(report[0]);
-    else
-        out->fd = report[0];
-out:
-    env_fini(&env);
-    free(argv);
-    return why;
-}
-
-/* Waits until the keeper has claimed its replica, or found that another has. */
-static adl_status await_keeper(pending *keeper)
-{
-    char said[160];
-    size_t length = 0;
-    struct pollfd wait = {.fd = keeper->fd, .events = POLLIN};
-    double until_s = adli_monotonic_s() + 1e-3 * REPORT_TIMEOUT_MS;
-    while (waitpid(keeper->child, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    for (int left_ms; length < sizeof said - 1;) {
-        left_ms = (int)(1e3 * (until_s - adli_monotonic_s()));
-        if (poll(&wait, 1, left_ms > 0 ? left_ms : 0) < 0 && errno == EINTR)
-            continue;
-        ssize_t got = wait.revents ? read(keeper->fd, said + length, sizeof said - 1 - length) : 0;
-        if (got <= 0)
-            break;
-        length += (size_t)got;
-    }
-    said[length] = '\0';
-    close(keeper->fd);
-    if (strcmp(said, ADLI_KEEPER_CLAIMED) == 0 || strcmp(said, ADLI_KEEPER_TAKEN) == 0)
-        return ADL_OK;
-    return adli_fail(ADL_EIO, "its keeper did not start%s%s", length ? ": " : "", said);
-}
-
 /* ---- the group ---- */
 
 static adl_status start_ranks(local *self, const adli_group_spec *spec, const group *item, int dir)
@@ -454,7 +224,7 @@ static adl_status start_ranks(local *self, const adli_group_spec *spec, const gr
             adli_local_settle(dir, rank, &no);
             continue;
         }
-        int why = start_keeper(self, spec, item, rank, &waits[rank]);
+        int why = adli_local_spawn(self, spec, item, rank, &waits[rank]);
         if (why == E2BIG) { /* the job's own doing: its arguments and environment are too long */
             adli_result_set(&no, ADLI_REPLICA_FAILED, 126, "CannotRun", "%.100s: %s", spec->argv[0],
                             strerror(why));
@@ -463,7 +233,7 @@ static adl_status start_ranks(local *self, const adli_group_spec *spec, const gr
             status = adli_fail(ADL_EIO, "%s: %s", self->keeper, strerror(why));
     }
     for (int rank = 0; rank < spec->replicas; rank++)
-        if (waits[rank].fd >= 0 && await_keeper(&waits[rank]) != ADL_OK)
+        if (waits[rank].fd >= 0 && adli_local_await(&waits[rank]) != ADL_OK)
             status = adli_wrap(ADL_EIO, "%s group %d rank %d", spec->uid, spec->group, rank);
     free(waits);
     return status;

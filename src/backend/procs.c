@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@ typedef struct process {
     unsigned long long born; /* clock ticks since boot: with id the name of a process */
     int64_t resident_pages;
     bool zombie, below;
+    bool
+        veiled; /* its environment cannot be seen: in the middle of exec, of its end, or not ours */
 } process;
 
 static ssize_t read_proc(pid_t id, const char *file, char *text, size_t size)
@@ -37,24 +40,36 @@ static ssize_t read_proc(pid_t id, const char *file, char *text, size_t size)
     return (ssize_t)length;
 }
 
-/* proc(5): field 2 is the name in parentheses and may hold anything; 3 the state, 4 the parent, 22 the
- * time of birth, 24 resident pages. */
+/* A field of /proc/PID/stat; after: what follows the name, which is field 2 and may hold anything. */
+static unsigned long long stat_field(const char *after, int number)
+{
+    for (int i = 2; after && i < number; i++)
+        after = strchr(after + 1, ' ');
+    return after ? strtoull(after, NULL, 10) : 0;
+}
+
 static bool read_process(pid_t id, process *out)
 {
-    char text[1024], state;
-    long parent;
+    enum {
+        PARENT = 4,
+        FLAGS = 9,
+        BORN = 22,
+        RESIDENT = 24,
+        ENV_END = 51,
+        KERNEL_THREAD = 0x200000
+    };
+    char text[1024];
     if (read_proc(id, "stat", text, sizeof text) <= 0)
         return false;
     const char *after = strrchr(text, ')');
-    *out = (process){.id = id};
-    if (!after ||
-        sscanf(after + 1,
-               " %c %ld %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
-               "%llu %*u %ld",
-               &state, &parent, &out->born, &out->resident_pages) != 4)
+    if (!after || after[1] != ' ')
         return false;
-    out->parent = (pid_t)parent;
-    out->zombie = state == 'Z' || state == 'X';
+    *out = (process){.id = id,
+                     .parent = (pid_t)stat_field(after, PARENT),
+                     .born = stat_field(after, BORN),
+                     .resident_pages = (int64_t)stat_field(after, RESIDENT),
+                     .zombie = after[2] == 'Z' || after[2] == 'X'};
+    out->veiled = !(stat_field(after, FLAGS) & KERNEL_THREAD) && stat_field(after, ENV_END) == 0;
     return true;
 }
 
@@ -179,19 +194,38 @@ static bool has_mark(pid_t id, const char *mark, char *text, size_t size)
     return false;
 }
 
-int adli_procs_kill_marked(const char *mark)
+/* Processes of other users are none of ours. */
+static bool foreign(pid_t id)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof path, "/proc/%ld", (long)id);
+    return geteuid() != 0 && stat(path, &info) == 0 && info.st_uid != geteuid();
+}
+
+unsigned long long adli_procs_born(pid_t id)
+{
+    process item;
+    return read_process(id, &item) ? item.born : 0;
+}
+
+int adli_procs_kill_marked(const char *mark, unsigned long long since, int *unsure)
 {
     enum { ENVIRON_BYTES = 2 << 20 }; /* what exec allows */
     size_t count;
     int alive = 0;
     process *all = read_all(&count);
     char *text = adli_calloc(ENVIRON_BYTES, 1);
+    *unsure = !text;
     for (size_t i = 0; text && i < count; i++) {
-        if (all[i].zombie || all[i].id == getpid() ||
-            !has_mark(all[i].id, mark, text, ENVIRON_BYTES))
+        process now = all[i];
+        if (now.zombie || now.id == getpid() || now.born < since)
             continue;
-        kill_process(&all[i]);
-        alive++;
+        if (has_mark(now.id, mark, text, ENVIRON_BYTES)) {
+            kill_process(&now);
+            alive++;
+        } else if (read_process(now.id, &now) && !now.zombie && now.veiled && !foreign(now.id))
+            ++*unsure;
     }
     free(text);
     free(all);

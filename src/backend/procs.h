@@ -17,8 +17,12 @@ int adli_procs_kill_below(pid_t root);
  * figure is asked for only when a quick upper bound passes `enough`; else the bound is returned. */
 int64_t adli_procs_memory_below(pid_t root, int64_t enough);
 
-/* SIGKILL to all processes, except this one, whose environment has ADLI_REPLICA_MARK=mark. Returns how
- * many there were that are no zombies. */
-int adli_procs_kill_marked(const char *mark);
+/* When the process was born, in clock ticks since boot; 0: there is none. */
+unsigned long long adli_procs_born(pid_t id);
+
+/* SIGKILL to all processes, except this one, that were born at `since` or later and whose environment has
+ * ADLI_REPLICA_MARK=mark. Returns how many there were that are no zombies. *unsure: how many could not be
+ * told because they were in the middle of exec; ask again. */
+int adli_procs_kill_marked(const char *mark, unsigned long long since, int *unsure);
 
 #endif

@@ -84,6 +84,11 @@ void adli_buf_double(adli_buf *buf, double value)
         adli_buf_puts(buf, "null");
         return;
     }
+    if (fabs(value) < 1e15 && value == (double)(long long)value &&
+        !(value == 0 && signbit(value))) {
+        adli_buf_printf(buf, "%lld", (long long)value); /* what %.15g gives, sooner */
+        return;
+    }
     char text[32];
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, value);

@@ -1,5 +1,6 @@
-/* Exchanges with the scheduler that http.h is too small for: over Unix sockets, with answers that come
- * piece by piece (logs, events, files), several at a time in one thread, and bodies from a file. */
+/* Exchanges with the scheduler that http.h is too small for: over Unix sockets, with answers
+ * that come piece by piece (logs, events, files), several at a time in one thread, and bodies
+ * from a file. */
 #ifndef ADLI_CLIENT_STREAM_H
 #define ADLI_CLIENT_STREAM_H
 
@@ -24,8 +25,8 @@ typedef struct adli_stream_request {
     const char *accept;        /* NULL: anything */
     const char *last_event_id; /* NULL: none */
     int timeout_ms;            /* the whole exchange; 0: as long as it takes */
-    /* Gets the body of an answer below 400, as it comes. A failure ends the exchange with it. NULL: the
-     * body is kept (adli_stream_answer). Runs inside adli_streams_step. */
+    /* Gets the body of an answer below 400, as it comes. A failure ends the exchange with it.
+     * NULL: the body is kept (adli_stream_answer). Runs inside adli_streams_step. */
     adl_status (*data)(void *user, const char *data, size_t length);
     void *user;
 } adli_stream_request;
@@ -38,9 +39,9 @@ void adli_streams_free(adli_streams *set);
 /* Begins an exchange; *out is closed with adli_stream_close. Does not wait. */
 ADL_MUST adl_status adli_stream_open(adli_streams *set, const adli_stream_request *request,
                                      adli_stream **out);
-/* Lets all exchanges go on, for at most timeout_ms when nothing moves. wake_fd (or -1): returns when it
- * is readable. A signal makes it return too, and so does, at once, a stream that is over and not
- * closed. */
+/* Lets all exchanges go on, for at most timeout_ms when nothing moves. wake_fd (or -1): returns
+ * when it is readable. A signal makes it return too, and so does, at once, a stream that is over
+ * and not closed. */
 ADL_MUST adl_status adli_streams_step(adli_streams *set, int timeout_ms, int wake_fd);
 
 bool adli_stream_over(const adli_stream *stream);

@@ -249,7 +249,7 @@ adl_status adli_api_new(const adli_api_options *options, adli_api **out)
                                  .route_count = ADLI_COUNT(ROUTES),
                                  .check = check,
                                  .user = api,
-                                 .workers = 4,
+                                 .workers = 8,
                                  .extra = HEADERS};
     adl_status status = prepare(api, options);
     if (status == ADL_OK)

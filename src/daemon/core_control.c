@@ -93,7 +93,6 @@ static void take_changes(adli_core *core)
             adli_core_report(core, job);
         job->deleted_new = job->hints_new = false;
     }
-    core->nodes_new = false;
     pthread_mutex_unlock(&core->lock);
 }
 
@@ -165,13 +164,11 @@ static void decide(adli_core *core, double now_s)
 {
     if (core->placeless && isinf(core->round_wanted_s))
         core->round_wanted_s = fmax(now_s, core->last_round_s + core->config.event_delay_s);
-    if (core->next_round_s == 0)
-        core->next_round_s = now_s + core->config.interval_s;
     if (now_s < core->round_wanted_s && now_s < core->next_round_s)
         return;
     if (unfinished(core) > 0)
         run_round(core, now_s);
-    else {
+    else { /* the first time: nothing to do yet, but a beginning of the interval */
         core->placeless = false;
         core->round_wanted_s = HUGE_VAL;
         pthread_mutex_lock(&core->lock);

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,8 +257,13 @@ static adl_status keep(adli_core *core, adli_kept_job *job, adli_hints_data *hin
     double cost_s = restart_cost(job, hints);
     adli_store_begin(core->store);
     adli_store_hints(core->store, job->uid, kept->data, cost_s);
-    if (!job->hints.known)
-        adli_store_event(core->store, hints->time_s, "JobTrain", job->id, "first report", "");
+    bool tell = hints->time_s - job->told_s >= core->config.history_s;
+    if (tell) {
+        char message[128];
+        snprintf(message, sizeof message, "batch size %g, progress %.1f", hints->batch_size,
+                 isfinite(hints->progress) ? hints->progress : 0);
+        adli_store_event(core->store, hints->time_s, "JobTrain", job->id, message, "");
+    }
     adl_status status = adli_store_commit(core->store);
     if (status != ADL_OK)
         return status;
@@ -269,6 +275,7 @@ static adl_status keep(adli_core *core, adli_kept_job *job, adli_hints_data *hin
     job->hints_json = kept->data; /* taken */
     *kept = (adli_buf){0};
     job->restart_cost_s = cost_s;
+    job->told_s = tell ? job->hints.time_s : job->told_s;
     job->hints_new = true;
     core->counters.hints++;
     adli_core_train(job);

@@ -75,6 +75,7 @@ typedef struct adli_kept_job {
     adli_hints_data hints;
     char *hints_json; /* NULL: none */
     double restart_cost_s;
+    double told_s; /* when its last report became an event */
     adli_train_info train;
     adli_replica_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
@@ -145,7 +146,6 @@ struct adli_core {
     adli_counters counters;
     double opened_s, last_round_s, next_round_s;
     double last_created_s;
-    bool nodes_new; /* drain flags changed */
     void (*wake)(void *user);
     void *wake_user;
     pthread_mutex_t wake_lock; /* while wake is called */

@@ -191,9 +191,11 @@ void adli_node_json(const adli_core *core, int number, adli_buf *out)
     const adli_core_node *node = &core->nodes[number];
     adl_resources free = node->declared;
     for (size_t i = 0; i < core->job_count; i++) {
-        adl_resources request = adli_core_request(core, core->jobs[i]);
         int count = count_on(core->jobs[i], number);
-        for (int r = 0; count && r < core->resource_count; r++)
+        if (count == 0)
+            continue;
+        adl_resources request = adli_core_request(core, core->jobs[i]);
+        for (int r = 0; r < core->resource_count; r++)
             free.amount[r] -= count * request.amount[r];
     }
     adli_buf_puts(out, "{\"name\":");

@@ -101,8 +101,9 @@ static void put_nodes(adli_buf *out, const adli_core *core)
                     sum += (double)core->nodes[n].declared.amount[r];
             }
             for (size_t i = 0; used && i < core->job_count; i++)
-                sum += (double)core->jobs[i]->row.placed_count *
-                       (double)adli_core_request(core, core->jobs[i]).amount[r];
+                if (core->jobs[i]->row.placed_count > 0)
+                    sum += (double)core->jobs[i]->row.placed_count *
+                           (double)adli_core_request(core, core->jobs[i]).amount[r];
             if (!known)
                 continue;
             adli_buf_printf(out, "%s{resource=\"", name);

@@ -264,7 +264,6 @@ adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_b
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
         core->nodes[number].drained = drain;
-        core->nodes_new |= change;
         adli_node_json(core, number, out);
         pthread_mutex_unlock(&core->lock);
         adli_core_wake(core);

@@ -236,7 +236,7 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
         seen = count_states(core->scratch, count);
         note_failures(core, job, group, core->scratch, count, now_s);
         publish(core, job, group, count, seen.ready - seen.succeeded);
-    } else
+    } else if (phase == ADLI_RUNNING) /* one that is stopped may never have been started */
         adli_core_log(core, "job %s: group %d is not there any more", job->id, group);
     adli_cluster_observe(core->cluster, job->number, &seen, now_s);
 }

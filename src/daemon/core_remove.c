@@ -3,9 +3,8 @@
 
 #include <string.h>
 
-static void drop(adli_core *core, adli_kept_job **list, size_t *count, const adli_kept_job *job)
+static void drop(adli_kept_job **list, size_t *count, const adli_kept_job *job)
 {
-    (void)core;
     for (size_t i = 0; i < *count; i++)
         if (list[i] == job) {
             memmove(&list[i], &list[i + 1], (*count - i - 1) * sizeof *list);
@@ -24,10 +23,10 @@ static adl_status remove_job(adli_core *core, adli_kept_job *job, double now_s)
     adl_status status = adli_store_commit(core->store);
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
-        drop(core, core->jobs, &core->job_count, job);
+        drop(core->jobs, &core->job_count, job);
         core->counters.deleted++;
         pthread_mutex_unlock(&core->lock);
-        drop(core, core->known, &core->known_count, job);
+        drop(core->known, &core->known_count, job);
     }
     pthread_mutex_unlock(&core->changes);
     if (status == ADL_OK)

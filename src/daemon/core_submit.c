@@ -213,6 +213,21 @@ static adl_status reserve(adli_core *core)
     return failed ? adli_fail_memory("jobs") : ADL_OK;
 }
 
+/* The committed job's files; when they cannot be moved the job is taken back. */
+static adl_status place_files(adli_core *core, const adli_kept_job *job)
+{
+    adl_status status = move_files(core, job->uid);
+    if (status == ADL_OK)
+        return ADL_OK;
+    char why[512];
+    snprintf(why, sizeof why, "%s", adl_error());
+    adli_store_begin(core->store);
+    adli_store_remove_job(core->store, job->uid);
+    if (adli_store_commit(core->store) != ADL_OK) /* the next daemon finds job and files */
+        adli_core_log(core, "job %s: %s", job->id, adl_error());
+    return adli_fail(ADL_EIO, "its files: %s", why);
+}
+
 /* tar may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
 static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, bool dry_run,
                          adli_buf *out)
@@ -245,9 +260,9 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
         pthread_mutex_unlock(&core->lock);
     } else if (status == ADL_OK) {
         status = commit_job(core, job);
+        if (status == ADL_OK && tar)
+            status = place_files(core, job);
         committed = status == ADL_OK;
-        if (committed && tar && move_files(core, job->uid) != ADL_OK)
-            adli_core_log(core, "job %s: its files: %s", job->id, adl_error());
         if (committed)
             admit(core, job, out);
     }

@@ -49,8 +49,11 @@ void *adli_on_uri(void *user, const char *uri, struct MHD_Connection *mhd)
         return NULL;
     adli_request_reset(&c->request);
     adli_conn_state(c, CONN_HEADERS, 0);
-    if (adli_target_parse(&c->request.url, uri) != ADL_OK)
+    adl_status status = adli_target_parse(&c->request.target, uri);
+    if (status != ADL_OK) {
+        c->request.refusal_code = status == ADL_EINVAL ? 400 : 503;
         snprintf(c->request.refusal, sizeof c->request.refusal, "%s", adl_error());
+    }
     return c;
 }
 
@@ -101,11 +104,6 @@ static bool is_from_here(adli_httpd_request *request)
     return true;
 }
 
-static bool method_fits(const adli_httpd_route *route, const char *method)
-{
-    return strcmp(route->method, method) == 0;
-}
-
 /* The route, or 404, or 405 with what would be allowed. */
 static bool find_route(adli_httpd_request *request)
 {
@@ -115,9 +113,9 @@ static bool find_route(adli_httpd_request *request)
     for (size_t i = 0; i < httpd->options.route_count; i++) {
         const adli_httpd_route *route = &httpd->options.routes[i];
         if (!(route->doors >> request->conn->door->options.id & 1) ||
-            !adli_target_match(&request->url, route->path, parts))
+            !adli_target_match(&request->target, route->path, parts))
             continue;
-        if (method_fits(route, request->method)) {
+        if (strcmp(route->method, request->method) == 0) {
             request->route = route;
             memcpy(request->parts, parts, sizeof parts);
             return true;
@@ -127,10 +125,10 @@ static bool find_route(adli_httpd_request *request)
                  strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
     }
     if (allow[0]) {
-        adli_httpd_answer_error(request, 405, "%s: only %s", request->url.path, allow);
+        adli_httpd_answer_error(request, 405, "%s: only %s", request->target.path, allow);
         adli_httpd_set_header(request, "Allow", allow);
     } else {
-        adli_httpd_answer_error(request, 404, "%.200s: no such thing", request->url.path);
+        adli_httpd_answer_error(request, 404, "%.200s: no such thing", request->target.path);
     }
     return false;
 }
@@ -142,9 +140,8 @@ static void look_at_headers(adli_httpd_request *request)
         request->parts[i] = "";
     if (!within_rate(request))
         return;
-    if (request->refusal[0] || !request->url.text) {
-        adli_httpd_answer_error(request, 400, "%s",
-                                request->refusal[0] ? request->refusal : "no path");
+    if (request->refusal_code) {
+        adli_httpd_answer_error(request, request->refusal_code, "%s", request->refusal);
         return;
     }
     if (!is_from_here(request) || !find_route(request))

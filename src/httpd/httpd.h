@@ -113,7 +113,7 @@ bool adli_httpd_ending(const adli_httpd_request *request);
 
 typedef struct adli_httpd_route {
     const char *method; /* "GET" also serves HEAD */
-    const char *path;   /* "/jobs/{}/x", "/static/STAR" with a final asterisk for any rest */
+    const char *path;   /* "/jobs/{}/x": {} is one segment; a final asterisk, any rest */
     unsigned doors;     /* bits 1 << listener id: where it exists */
     int access;         /* for the check */
     size_t body_max;    /* 0: no body is wanted (one that comes is dropped, up to 64 KiB) */
@@ -143,7 +143,8 @@ typedef struct adli_httpd_listener {
     const char *socket_path; /* a Unix socket, or ... */
     const char *address;     /* ... "ADDR:PORT", "[ADDR6]:PORT" */
     const char *tls_cert, *tls_key;
-    const char *const *hosts; /* see adli_api_options */
+    const char *const *hosts; /* names that the Host header may carry besides IP addresses and
+                                 localhost, NULL at the end; NULL: none */
     int threads;              /* 0: 2 */
     adli_httpd_limits limits;
 } adli_httpd_listener;

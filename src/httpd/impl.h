@@ -31,8 +31,9 @@ struct adli_httpd_request {
     conn *conn;
     const char *method;
     bool begun; /* the headers were looked at */
-    adli_target url;
-    char refusal[96]; /* what is wrong with the URL; "" when nothing is */
+    adli_target target;
+    int refusal_code; /* what is wrong with the target; 0: nothing */
+    char refusal[96];
     const char *parts[ADLI_TARGET_PARTS_MAX];
     const adli_httpd_route *route;
     char token[TOKEN_MAX];

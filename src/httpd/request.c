@@ -25,7 +25,7 @@ const char *adli_httpd_part(const adli_httpd_request *request, int index)
 
 const char *adli_httpd_query(const adli_httpd_request *request, const char *name)
 {
-    return adli_target_query(&request->url, name);
+    return adli_target_query(&request->target, name);
 }
 
 const char *adli_httpd_header(const adli_httpd_request *request, const char *name)
@@ -204,7 +204,7 @@ void adli_request_reset(adli_httpd_request *request)
 {
     conn *c = request->conn;
     drop_answer(request);
-    adli_target_fini(&request->url);
+    adli_target_fini(&request->target);
     adli_buf_fini(&request->body);
     adli_buf_fini(&request->out);
     if (request->body_fd >= 0)

@@ -59,15 +59,16 @@ __attribute__((format(printf, 2, 0))) static void keep_message(void *user, const
         vsnprintf(d->message, sizeof d->message, format, args);
 }
 
-static char **copy_names(const char *const *names)
+static adl_status copy_names(const char *const *names, char ***out)
 {
     size_t count = 0;
     while (names && names[count])
         count++;
-    char **copy = adli_calloc(count + 1, sizeof *copy);
-    for (size_t i = 0; copy && i < count; i++)
-        copy[i] = adli_strdup(names[i]);
-    return copy;
+    *out = adli_calloc(count + 1, sizeof **out);
+    for (size_t i = 0; *out && i < count; i++)
+        if (!((*out)[i] = adli_strdup(names[i])))
+            return adli_fail_memory("host names");
+    return *out ? ADL_OK : adli_fail_memory("host names");
 }
 
 static adl_status open_socket(door *d, int *fd, int *port)
@@ -76,15 +77,15 @@ static adl_status open_socket(door *d, int *fd, int *port)
     struct stat info;
     if (options->address)
         return adli_listen_tcp(options->address, fd, port);
-    adl_status status = adli_listen_unix(options->socket_path, fd);
-    if (status != ADL_OK)
-        return status;
     d->socket_path = adli_strdup(options->socket_path);
-    if (d->socket_path && stat(d->socket_path, &info) == 0) {
+    if (!d->socket_path)
+        return adli_fail_memory("socket");
+    adl_status status = adli_listen_unix(options->socket_path, fd);
+    if (status == ADL_OK && stat(d->socket_path, &info) == 0) {
         d->socket_device = info.st_dev;
         d->socket_inode = info.st_ino;
     }
-    return ADL_OK;
+    return status;
 }
 
 static adl_status start_daemon(door *d, int fd, const adli_buf *cert, const adli_buf *key)
@@ -142,10 +143,7 @@ static adl_status open_door(door *d, int *port)
     const adli_httpd_limits *limits = &d->options.limits;
     adli_buf cert = {0}, key = {0};
     int fd = -1;
-    adl_status status = ADL_OK;
-    d->hosts = copy_names(d->options.hosts);
-    if (!d->hosts)
-        status = adli_fail_memory("host names");
+    adl_status status = copy_names(d->options.hosts, &d->hosts);
     if (status == ADL_OK && d->tcp && limits->requests_per_s > 0)
         status = adli_limit_new(limits->requests_per_s, limits->burst, &d->limit);
     if (status == ADL_OK && d->tls)

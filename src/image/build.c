@@ -1,7 +1,7 @@
-/* A Dockerfile, carried out as far as it can be without a base image: COPY and ADD choose the files, ENV,
- * WORKDIR, ENTRYPOINT and CMD say how to run them. What changes the base image (RUN) or describes a
- * container (EXPOSE, USER ...) is noted once. Of several stages the last one counts, with the stages
- * it is FROM. */
+/* A Dockerfile, carried out as far as it can be without a base image: COPY and ADD choose the
+ * files, ENV, WORKDIR, ENTRYPOINT and CMD say how to run them. What changes the base image (RUN)
+ * or describes a container (EXPOSE, USER ...) is noted once. Of several stages the last one
+ * counts, with the stages it is FROM. */
 #include "image/image.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
-/* The text of a Dockerfile as a list of instructions, and the small languages inside them: words with
- * quotes and variables, and JSON lists. */
+/* The text of a Dockerfile as a list of instructions, and the small languages inside them: words
+ * with quotes and variables, and JSON lists. */
 #ifndef ADLI_IMAGE_DOCKERFILE_H
 #define ADLI_IMAGE_DOCKERFILE_H
 

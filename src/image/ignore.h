@@ -1,6 +1,7 @@
-/* .dockerignore: which files of a directory are left out. The rules are Docker's: one pattern a line,
- * "#" comments, "*", "?" and "[...]" within a component, "**" for any number of components, "!" takes a
- * file back in; the last pattern that matches the file or a directory above it decides. */
+/* .dockerignore: which files of a directory are left out. The rules are Docker's: one pattern a
+ * line, "#" comments, "*", "?" and "[...]" within a component, "**" for any number of
+ * components, "!" takes a file back in; the last pattern that matches the file or a directory
+ * above it decides. */
 #ifndef ADLI_IMAGE_IGNORE_H
 #define ADLI_IMAGE_IGNORE_H
 

@@ -1,5 +1,5 @@
-/* The files of an image while it is being put together: which file of the user's directory goes where.
- * A later file replaces an earlier one of the same name, as the layers of an image do. */
+/* The files of an image while it is being put together: which file of the user's directory goes
+ * where. A later file replaces an earlier one of the same name, as the layers of an image do. */
 #ifndef ADLI_IMAGE_TREE_H
 #define ADLI_IMAGE_TREE_H
 
@@ -32,13 +32,13 @@ typedef struct adli_tree {
 ADL_MUST adl_status adli_tree_open(adli_tree *tree, const char *directory);
 void adli_tree_fini(adli_tree *tree);
 
-/* A pattern of files relative to the directory ("src", "*.py", "." for all) -> names of files and
- * directories that match, sorted, those of .dockerignore left out. ".." is refused; ENOENT when there is
- * none. */
+/* A pattern of files relative to the directory ("src", "*.py", "." for all) -> names of files
+ * and directories that match, sorted, those of .dockerignore left out. ".." is refused; ENOENT
+ * when there is none. */
 ADL_MUST adl_status adli_tree_glob(const adli_tree *tree, const char *pattern, adli_words *out);
 
-/* Copies source (a name from adli_tree_glob): a directory's contents into dest, or a file to dest, or
- * into dest when into is true or dest is a directory already. mode -1: as it is. */
+/* Copies source (a name from adli_tree_glob): a directory's contents into dest, or a file to
+ * dest, or into dest when into is true or dest is a directory already. mode -1: as it is. */
 ADL_MUST adl_status adli_tree_copy(adli_tree *tree, const char *source, const char *dest, bool into,
                                    int mode);
 ADL_MUST adl_status adli_tree_mkdir(adli_tree *tree, const char *path);
@@ -46,8 +46,8 @@ ADL_MUST adl_status adli_tree_mkdir(adli_tree *tree, const char *path);
 /* Sorts by name, drops what was replaced, and refuses a file where others need a directory. */
 ADL_MUST adl_status adli_tree_finish(adli_tree *tree);
 
-/* "/a/./b/../c/" -> "a/c" against the absolute working directory (NULL: "/"). Result on the heap; NULL:
- * no memory. */
+/* "/a/./b/../c/" -> "a/c" against the absolute working directory (NULL: "/"). Result on the
+ * heap; NULL: no memory. */
 char *adli_tree_resolve(const char *workdir, const char *path);
 
 #endif

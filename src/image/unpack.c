@@ -1,6 +1,7 @@
-/* Archive -> directory, for archives that anybody may have made. libarchive reads the headers; what is
- * accepted and where it goes is decided here: directories and regular files below "image/" only, each
- * component of a path opened by itself and without following links, nothing overwritten. */
+/* Archive -> directory, for archives that anybody may have made. libarchive reads the headers;
+ * what is accepted and where it goes is decided here: directories and regular files below
+ * "image/" only, each component of a path opened by itself and without following links, nothing
+ * overwritten. */
 #include "image/image.h"
 #include "base/mem.h"
 #include "image/names.h"
@@ -146,8 +147,8 @@ static adl_status fail_at(const unpacking *u, const char *what)
                      "archive entry \"%.200s\": %s: %s", u->name, what, strerror(errno));
 }
 
-/* Opens the directory that holds the last component of path (made where it is missing) and gives that
- * component. *fd is the caller's to close. */
+/* Opens the directory that holds the last component of path (made where it is missing) and gives
+ * that component. *fd is the caller's to close. */
 static adl_status open_parent(unpacking *u, int root, const char *path, int *fd, char *last)
 {
     *fd = dup(root);

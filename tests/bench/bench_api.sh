@@ -13,6 +13,7 @@ clean_up() {
 }
 trap clean_up EXIT
 printf 'limits: {requestsPerSecond: 0, maxConnections: 1000}\n' >"$tmp/config.yaml"
+: >"$tmp/log"
 "$bin/adaptdl-sched" --state "$tmp/state" --config "$tmp/config.yaml" --nodes 1 --slots 1 \
     --listen 127.0.0.1:0 2>"$tmp/log" &
 daemon=$!
@@ -61,10 +62,10 @@ row() { # name, phase, path, wrk flags
     printf '  %-32s %9.0f requests/s   p50 %8s   p99 %8s%s%s\n' "$name" "$rate" "$p50" "$p99" "$note" \
         "$([ "$bad" = - ] || echo "  $bad")"
 }
-all_rows() {
+all_rows() { # hints first: jobs that have reported have more to tell
+    row "PUT /hints (each is committed)" "$1" /hints -s "$tmp/hints.lua"
     row "GET /healthz" "$1" /healthz
     row "GET /api/v1/jobs (100 jobs)" "$1" /api/v1/jobs
-    row "PUT /hints (each is committed)" "$1" /hints -s "$tmp/hints.lua"
 }
 echo "HTTP API over TCP, 16 connections, wrk beside the server:"
 all_rows alone

@@ -2,9 +2,9 @@
 
 One process of one replica: `tools/bench-torch` starts as many as are wanted, with the variables
 ADAPTDL_REPLICA_RANK and so on set. Blocks of steps of both are run in turns in the same processes, on
-the same data, so that whatever else the machine does hits both; what is reported is the median of the
-ratios of neighbouring blocks. Loading data, stepping the optimizer and zeroing gradients are all part
-of a step.
+the same batches, so that whatever else the machine does hits both; what is reported is the median of
+the ratios of neighbouring blocks. Samplers and loaders, zeroing gradients and stepping the optimizer are
+all part of a step.
 
 Whichever package is found as `adaptdl` is measured: ours or the original.
 """
@@ -79,22 +79,20 @@ class Gpt(nn.Module):
         return self.head(self.body(self.token(x) + self.place[:n], self.mask[:n, :n]))
 
 
-def workload(name, count):
-    """The model, its data set and its loss."""
+def workload(name, batch, device):
+    """The model, a batch for it, and its loss."""
+    loss = F.cross_entropy
     if name == "resnet18":
-        images = torch.randn(count, 3, 32, 32)
-        model = resnet([2, 2, 2, 2], deep=False, large=False)
+        model, x = resnet([2, 2, 2, 2], deep=False, large=False), torch.randn(batch, 3, 32, 32)
     elif name == "resnet50":
-        images = torch.randn(count, 3, 224, 224)
-        model = resnet([3, 4, 6, 3], deep=True, large=True)
+        model, x = resnet([3, 4, 6, 3], deep=True, large=True), torch.randn(batch, 3, 224, 224)
     elif name == "gpt2":
-        text = torch.randint(50257, (count, 257))
+        model, text = Gpt(), torch.randint(50257, (batch, 513), device=device)
         loss = lambda output, target: F.cross_entropy(output.flatten(0, 1), target.flatten())
-        return Gpt(), torch.utils.data.TensorDataset(text[:, :-1].clone(), text[:, 1:].clone()), loss
+        return model.to(device), (text[:, :-1].clone(), text[:, 1:].clone()), loss
     else:
         sys.exit("bench_torch: no workload {}".format(name))
-    labels = torch.randint(1000, (count,))
-    return model, torch.utils.data.TensorDataset(images, labels), F.cross_entropy
+    return model.to(device), (x.to(device), torch.randint(1000, (batch,), device=device)), loss
 
 
 def forever(loader):
@@ -105,13 +103,14 @@ def forever(loader):
 class Side:
     """One of the two contestants: steps it and times blocks of steps."""
 
-    def __init__(self, model, optimizer, batches, loss, device, amp):
+    def __init__(self, model, optimizer, batches, pool, loss, device, amp):
         self.model, self.optimizer, self.loss = model, optimizer, loss
-        self.batches, self.device, self.amp = batches, device, amp
+        self.batches, self.pool, self.device, self.amp = batches, pool, device, amp
 
     def step(self):
-        x, y = next(self.batches)
-        x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+        (order,) = next(self.batches)
+        order = order.to(self.device, non_blocking=True) % len(self.pool[0])
+        x, y = self.pool[0][order], self.pool[1][order]
         self.optimizer.zero_grad()
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.amp):
             loss = self.loss(self.model(x), y)
@@ -132,28 +131,29 @@ class Side:
 def compare(args, adl, device, replicas, rank):
     batch = args.batch_size * replicas
     steps = args.blocks * args.steps + args.warm_up
+    # Examples are numbers, which the device turns into a batch: a real loader's work would be the same
+    # for both sides, and hide the difference.
+    data = torch.utils.data.TensorDataset(torch.arange(batch * 64))
     torch.manual_seed(1)
-    plain_model, data, loss = workload(args.model, args.batch_size * 8 * replicas)
+    plain_model, pool, loss = workload(args.model, args.batch_size, device)
     sampler = torch.utils.data.DistributedSampler(data, replicas, rank)
-    plain_loader = torch.utils.data.DataLoader(
-        data, args.batch_size, sampler=sampler, drop_last=True, pin_memory=device.type == "cuda")
-    plain_model = nn.parallel.DistributedDataParallel(plain_model.to(device))
+    plain_loader = torch.utils.data.DataLoader(data, args.batch_size, sampler=sampler,
+                                               drop_last=True)
+    plain_model = nn.parallel.DistributedDataParallel(plain_model)
     plain_optimizer = torch.optim.SGD(plain_model.parameters(), 1e-3, momentum=0.9)
-    plain = Side(plain_model, plain_optimizer, forever(plain_loader), loss, device, args.amp)
+    plain = Side(plain_model, plain_optimizer, forever(plain_loader), pool, loss, device, args.amp)
 
     torch.manual_seed(1)
-    model, _, _ = workload(args.model, 1)
-    model = model.to(device)
+    model, _, _ = workload(args.model, 1, device)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
     model = adl.AdaptiveDataParallel(model, optimizer)
-    loader = adl.AdaptiveDataLoader(data, batch, shuffle=True, drop_last=True,
-                                    pin_memory=device.type == "cuda")
+    loader = adl.AdaptiveDataLoader(data, batch, shuffle=True, drop_last=True)
 
     def batches():
         for _ in adl.remaining_epochs_until(steps):
             yield from loader
 
-    ours = Side(model, optimizer, batches(), loss, device, args.amp)
+    ours = Side(model, optimizer, batches(), pool, loss, device, args.amp)
     plain.block(args.warm_up)
     ours.block(args.warm_up)
     times = []

@@ -14,7 +14,8 @@ adaptdl completion bash >"$tmp/bash"
 adaptdl completion zsh >"$tmp/zsh"
 bash -n "$tmp/bash" && ok bash_reads_its_completion || not_ok bash_reads_its_completion "syntax"
 if command -v zsh >/dev/null; then
-    zsh -n "$tmp/zsh" && ok zsh_reads_its_completion || not_ok zsh_reads_its_completion "syntax"
+    said=$(HOME=$tmp zsh -fc "autoload -Uz compinit && compinit -u -D && source '$tmp/zsh' && echo \$_comps[adaptdl]" 2>&1)
+    [ "$said" = _adaptdl ] && ok zsh_reads_its_completion || not_ok zsh_reads_its_completion "$said"
 else
     echo "skip - zsh_reads_its_completion: zsh is not installed"
 fi
@@ -51,6 +52,7 @@ done <"$tmp/exits"
 [ "$(wc -l <"$tmp/exits")" -eq 8 ] && ok exit_statuses_are_documented || not_ok exit_statuses_are_documented "$(cat "$tmp/exits")"
 [ "$(complete_line adaptdl com)" = completion ] && ok bash_completes_commands || not_ok bash_completes_commands "$(complete_line adaptdl com)"
 [ "$(complete_line adaptdl ls -o y)" = yaml ] && ok bash_completes_values || not_ok bash_completes_values "$(complete_line adaptdl ls -o y)"
+[ "$(complete_line adaptdl help und)" = undrain ] && ok bash_completes_help || not_ok bash_completes_help "$(complete_line adaptdl help und)"
 [ "$(complete_line adaptdl down --jobs l)" = leave ] && ok bash_completes_values_of_down || not_ok bash_completes_values_of_down "no"
 
 # ---- without a cluster ----

@@ -178,6 +178,10 @@ call cp "$tmp/to/big" files:/adaptdl/share/x; check cp_the_other_way 2
 job_file long sh -c 'exec sleep 1000'
 call submit "$tmp/long.yaml"
 call wait --for Running --timeout 50 long; check wait_for_running 0
+limit_s=300 adaptdl events -f --job long >"$tmp/events" 2>&1 </dev/null & # both until the end of this script
+events=$!
+limit_s=300 adaptdl wait --for Deleted long >"$tmp/waited" 2>&1 </dev/null &
+waiter=$!
 call wait --timeout 0.3 long; check wait_gives_up 3 'the time is up'
 call wait nobody; check wait_for_nobody 4 'no job default/nobody'
 explained() { call explain long; grep -q '^round ' "$tmp/out"; }
@@ -224,9 +228,11 @@ while time.time() < end:
         if not piece:
             break
         data += piece
-    if not typed and b"long" in data:
-        os.write(fd, keys.encode())
-        typed = True
+    if not typed and keys and b"long" in data and b"\x1b[30;1H" in data:
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
+        if b"\x1b[12;1H" in data:  # drawn again in the new size
+            os.write(fd, keys.encode())
+            typed = True
 else:
     os.kill(pid, 9)
 sys.stdout.buffer.write(data)
@@ -241,6 +247,8 @@ for key in q $'\x03'; do
 import sys
 data = open(sys.argv[1], "rb").read()
 assert data.startswith(b"\x1b[?1049h\x1b[?25l") and b"long" in data and b"\x1b[32m" in data
+small = data[data.index(b"\x1b[30;1H"):]
+assert b"\x1b[12;1H" in small
 assert data.rstrip().endswith(b"\x1b[0m\x1b[?25h\x1b[?1049l"), data[-60:]
 EOF
 done
@@ -280,20 +288,17 @@ COMP_WORDS=(adaptdl drain "") COMP_CWORD=2; _adaptdl "$bin/adaptdl"
 [ "${COMPREPLY[*]}" = "node-0 node-1" ] && ok names_of_nodes_are_completed || not_ok names_of_nodes_are_completed "${COMPREPLY[*]}"
 
 # ---- down and up again ----
-adaptdl events -f --job long >"$tmp/events" 2>&1 </dev/null &
-events=$!
-adaptdl wait --for Deleted long >"$tmp/waited" 2>&1 </dev/null &
-waiter=$!
 call down; check down_stops_the_jobs 0 '^stopped$'
 [ -z "$(cluster_processes)" ] && ok no_process_is_left || not_ok no_process_is_left "$(cluster_processes)"
 call up --nodes 2 --slots 2 --interval 2; check up_again 0 'cluster of 2 nodes with 4 slots'
 call nodes; check nodes_are_in_use_again 0 '^node-0  Ready ' '^node-1  Ready '
 call wait --for Running --timeout 50 long; check the_job_goes_on 0
-call ls; check the_jobs_are_all_there 0 '^long +Running .* 1$' '^quick +Succeeded ' '^bad +Failed '
+call ls; check the_jobs_are_all_there 0 '^long +Running .* [1-9]$' '^quick +Succeeded ' '^bad +Failed '
+restarts=$(sed -n 's/^long .* //p' "$tmp/out")
 call down --jobs leave; check down_leaves_the_jobs 0
 [ -n "$(cluster_processes)" ] && ok the_replica_goes_on || not_ok the_replica_goes_on "it is gone"
 call up --nodes 2 --slots 2 --interval 2; check up_a_third_time 0
-call ls; check the_job_was_not_disturbed 0 '^long +Running .* 1$'
+call ls; check the_job_was_not_disturbed 0 "^long +Running .* $restarts\$"
 call delete --wait long nobody quick; check delete_some 4 'default/long deleted' 'default/quick deleted' 'nobody'
 wait $waiter; [ $? -eq 0 ] && ok wait_survived_the_restarts || not_ok wait_survived_the_restarts "$(cat "$tmp/waited")"
 eventually grep -q JobDeleted "$tmp/events" && ok events_survived_the_restarts || not_ok events_survived_the_restarts "$(tail -n 3 "$tmp/events")"

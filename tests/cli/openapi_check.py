@@ -54,8 +54,13 @@ class Daemon:
         self.url, self.token = found[-1], open(f"{state}/token").read().strip()
 
     def stop(self):
+        if self.process.poll() is not None:
+            return
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+        status = self.process.wait(60)
+        log = open(self.log.name, errors="replace").read()
+        if status != 0 or "Sanitizer" in log:
+            report("the_daemon_ends_well", [f"exit status {status}: {log[-2000:]}"])
 
 
 def job(name, script):
@@ -376,8 +381,7 @@ def main():
             end(c, state)
             c.finish()
         finally:
-            if c.daemon.process.poll() is None:
-                c.daemon.stop()
+            c.daemon.stop()
     with tempfile.TemporaryDirectory(prefix="adl-openapi-") as state:
         tls(state)
     sys.exit(1 if failed else 0)

@@ -63,4 +63,20 @@ bool adlt_wait_log(adlt_site *site, const char *uid, int group, int rank, const 
 /* How often the line is in the text. */
 int adlt_lines(const char *text, const char *line);
 
+/* At the beginning and the end of a test: `site` and `backend`. */
+#define OPEN()                                                                                     \
+    adlt_site *site = adlt_open();                                                                 \
+    if (!site) {                                                                                   \
+        ADLT_FAIL("%s", adl_error());                                                              \
+        return;                                                                                    \
+    }                                                                                              \
+    adli_backend *backend = site->backend;                                                         \
+    (void)backend
+#define CLOSE()                                                                                    \
+    do {                                                                                           \
+        const char *wrong = adlt_close(site);                                                      \
+        if (wrong)                                                                                 \
+            ADLT_FAIL("%s", wrong);                                                                \
+    } while (0)
+
 #endif

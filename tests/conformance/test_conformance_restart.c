@@ -41,19 +41,6 @@ static int count(const char *variable, int usual)
     return text ? atoi(text) : usual;
 }
 
-#define OPEN()                                                                                     \
-    adlt_site *site = adlt_open();                                                                 \
-    if (!site) {                                                                                   \
-        ADLT_FAIL("%s", adl_error());                                                              \
-        return;                                                                                    \
-    }
-#define CLOSE()                                                                                    \
-    do {                                                                                           \
-        const char *wrong = adlt_close(site);                                                      \
-        if (wrong)                                                                                 \
-            ADLT_FAIL("%s", wrong);                                                                \
-    } while (0)
-
 static void note_group(void *user, const char *uid, int group)
 {
     (void)uid;

@@ -6,21 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define OPEN()                                                                                     \
-    adlt_site *site = adlt_open();                                                                 \
-    if (!site) {                                                                                   \
-        ADLT_FAIL("%s", adl_error());                                                              \
-        return;                                                                                    \
-    }                                                                                              \
-    adli_backend *backend = site->backend;                                                         \
-    (void)backend
-#define CLOSE()                                                                                    \
-    do {                                                                                           \
-        const char *wrong = adlt_close(site);                                                      \
-        if (wrong)                                                                                 \
-            ADLT_FAIL("%s", wrong);                                                                \
-    } while (0)
-
 TEST(nodes_are_as_declared)
 {
     const adli_backend_node *nodes;

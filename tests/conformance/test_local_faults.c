@@ -16,7 +16,7 @@
 /* Rank 0 leaves a child in a session of its own, which must not stay behind. */
 static const char *const script = "echo run >>$DIR/runs.$ADAPTDL_REPLICA_RANK; "
                                   "[ $ADAPTDL_REPLICA_RANK = 1 ] || setsid sleep 1000 & exit 0";
-enum { TRACED_MAX = 64 };
+enum { TRACED_MAX = 64, PATIENCE_S = 100 };
 
 /* Which process dies: 0 the one that holds the backend, 2 the keeper (1 is its first half, 3 the
  * replica). */
@@ -110,9 +110,13 @@ static bool kill_at(adlt_site *site, void (*body)(adlt_site *), int target, long
            PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
                PTRACE_O_TRACECLONE);
     ptrace(PTRACE_SYSCALL, child, 0, 0);
-    while ((id = waitpid(-1, &status, __WALL)) > 0 || errno == EINTR)
-        if (id > 0 && WIFSTOPPED(status))
+    alarm(PATIENCE_S);
+    while ((id = waitpid(-1, &status, __WALL)) > 0)
+        if (WIFSTOPPED(status))
             handle_stop(&t, id, status);
+    if (errno == EINTR)
+        ADLT_FAIL("a process did not end");
+    alarm(0);
     return t.killed;
 }
 
@@ -169,8 +173,14 @@ static void check_after(adlt_site *site, int replicas, int *ended)
     site->backend->ops->remove(site->backend->self, "job");
 }
 
+static void wake(int number)
+{
+    (void)number;
+}
+
 static bool can_trace(void)
 {
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = wake}, NULL); /* ends a wait */
     int status;
     pid_t child = fork();
     if (child == 0)

@@ -8,21 +8,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define OPEN()                                                                                     \
-    adlt_site *site = adlt_open();                                                                 \
-    if (!site) {                                                                                   \
-        ADLT_FAIL("%s", adl_error());                                                              \
-        return;                                                                                    \
-    }                                                                                              \
-    adli_backend *backend = site->backend;                                                         \
-    (void)backend
-#define CLOSE()                                                                                    \
-    do {                                                                                           \
-        const char *wrong = adlt_close(site);                                                      \
-        if (wrong)                                                                                 \
-            ADLT_FAIL("%s", wrong);                                                                \
-    } while (0)
-
 static const char *const family =
     "(sleep 1000 &) ; setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & sleep 1000' & "
     "(setsid sh -c 'setsid sleep 1000 & setsid sleep 1000 &' &) ; sleep 0.2; echo up; sleep 1000";

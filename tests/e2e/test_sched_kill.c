@@ -92,13 +92,14 @@ static void strike_after(pid_t daemon, int us)
 static bool submit_next(load *l)
 {
     char text[1024];
-    snprintf(
-        text, sizeof text,
-        "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: job-%d}\n"
-        "spec:\n  maxReplicas: %d\n  maxRetries: 0\n  template:\n    spec:\n      containers:\n"
-        "      - name: main\n        command: [%s, %s, '%d', '%d']\n",
-        l->submitted, adli_rng_range(&l->rng, 1, 3), cluster_program("helpers/helper_job"),
-        l->ledger, adli_rng_range(&l->rng, 3, 8), adli_rng_range(&l->rng, 1, 12));
+    snprintf(text, sizeof text,
+             "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: job-%d}\n"
+             "spec:\n  minReplicas: %d\n  maxReplicas: %d\n  maxRetries: 0\n  template:\n    "
+             "spec:\n      containers:\n"
+             "      - name: main\n        command: [%s, %s, '%d', '%d']\n",
+             l->submitted, adli_rng_range(&l->rng, 0, 2), adli_rng_range(&l->rng, 2, 4),
+             cluster_program("helpers/helper_job"), l->ledger, adli_rng_range(&l->rng, 3, 8),
+             adli_rng_range(&l->rng, 1, 12));
     int code = cluster_code(&l->c, "POST", "/api/v1/jobs", text);
     l->submissions_again += code == 409;
     if (code != 0 && code != 201 && code != 409)
@@ -118,9 +119,9 @@ static int unfinished(load *l, int *all, int *failed)
         const char *phase = json_string_value(json_object_get(job, "phase"));
         ++*all;
         *failed += strcmp(phase, "Failed") == 0;
-        if (strcmp(phase, "Failed") == 0)
-            printf("# %s: %s\n", json_string_value(json_object_get(job, "name")),
-                   json_string_value(json_object_get(job, "message")));
+        if (strcmp(phase, "Failed") == 0 && !adlt_failed)
+            ADLT_FAIL("%s: %s", json_string_value(json_object_get(job, "name")),
+                      json_string_value(json_object_get(job, "message")));
         count += strcmp(phase, "Failed") != 0 && strcmp(phase, "Succeeded") != 0;
     }
     json_decref(root);

@@ -1,5 +1,5 @@
-/* Dockerfiles from arbitrary bytes, over a small directory: an image whose names are all below its root, or
- * an error. The part after a NUL is a .dockerignore. */
+/* Dockerfiles from arbitrary bytes, over a small directory: an image whose names are all below
+ * its root, or an error. The part after a NUL is a .dockerignore. */
 #include "image/ignore.h"
 #include "image/image.h"
 

@@ -1,5 +1,5 @@
-/* Archives from arbitrary bytes: whatever they say, only plain files and directories appear, and only
- * inside the directory. */
+/* Archives from arbitrary bytes: whatever they say, only plain files and directories appear, and
+ * only inside the directory. */
 #include "image/image.h"
 
 #include <fcntl.h>

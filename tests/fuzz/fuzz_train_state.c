@@ -2,6 +2,7 @@
  * these parsers, not malice: whatever the bytes are, loading them succeeds or is refused. The first
  * byte chooses the state. */
 #include "adaptdl/accumulator.h"
+#include "adaptdl/meter.h"
 #include "adaptdl/train.h"
 #include "train/context.h"
 
@@ -54,13 +55,20 @@ static adl_status make_dp(adl_context *ctx)
     return adl_dp_new(ctx, &options, &dp);
 }
 
+static adl_status make_meter(adl_context *ctx)
+{
+    adl_meter *meter;
+    return adl_meter_new(ctx, "fuzz", 2, &meter);
+}
+
 static const struct {
     const char *state;
     adl_status (*make)(adl_context *ctx);
 } kinds[] = {{"adaptdl.loop.fuzz", make_loop},
              {"adaptdl.accumulator.fuzz", make_accumulator},
              {"adaptdl.fuzz", make_metrics},
-             {"adaptdl.dp.fuzz", make_dp}};
+             {"adaptdl.dp.fuzz", make_dp},
+             {"adaptdl.meter.fuzz", make_meter}};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -117,7 +117,7 @@ def test_names(path):
     harness.script(BEGIN + """
 Number("a")
 fails(ValueError, lambda: Number("a"), "exists already")
-for name in ("", "a/b", "..", "x" * 81, "new\\nline", "nul\\0"):
+for name in ("", "adaptdl.epoch", "a/b", "..", "x" * 81, "new\\nline", "nul\\0"):
     fails(ValueError, lambda: Number(name))
 for name in (None, 5, b"a"):
     fails(TypeError, lambda: Number(name))
@@ -150,6 +150,14 @@ for how, error in (("save", KeyError), ("sync", LookupError)):
     bad.how = how
     fails(error, checkpoint.save_all_states, "in " + how)
     assert checkpoint.load_state(good) and good.value == 2     # the last good one is still there
+class Long(checkpoint.State):
+    how = None
+    def save(self, f):
+        if self.how: raise KeyError("x" * 5000)
+long = Long("long")
+bad.how, long.how = None, True
+fails(KeyError, checkpoint.save_all_states, "xxx")
+long.how = None
 bad.how = "again"
 fails(RuntimeError, checkpoint.save_all_states, "save_all_states")
 bad.how = "load"
@@ -292,7 +300,7 @@ if pid:
 """, **path)
 
 
-def test_the_stubs_of_the_base_class_do_nothing():
+def test_the_base_class_saves_nothing():
     from adaptdl import checkpoint
     state = checkpoint.State("only in this test")
     assert state.save(None) is None and state.load(None) is None and state.sync() is None

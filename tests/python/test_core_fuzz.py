@@ -13,8 +13,10 @@ COUNT = int(os.environ.get("ADL_PYTHON_FUZZ", 20000))
 
 # What the child runs: random calls of everything callable in _core, on everything that it returned so far.
 CHILD = r"""
-import array, faulthandler, inspect, math, os, random, signal, sys, types
+import array, faulthandler, inspect, math, os, random, resource, signal, sys, types
 faulthandler.enable()
+if "ADL_PYTHON_SANITIZED" not in os.environ:     # what asks for too much gets nothing
+    resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 import adaptdl
 from adaptdl import _core, checkpoint
 seed, count, skip = int(sys.argv[1]), int(sys.argv[2]), set(sys.argv[3].split(","))
@@ -71,7 +73,10 @@ for _ in range(count):
         if names and rng.random() < 0.2:
             function = lambda value: setattr(thing, rng.choice(names), value)
         elif names:
-            function = getattr(thing, rng.choice(names), None)
+            try:
+                function = getattr(thing, rng.choice(names))
+            except RuntimeError:                 # its context has gone
+                continue
     try:
         wanted = len(inspect.signature(function).parameters)
     except (TypeError, ValueError):

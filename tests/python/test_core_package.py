@@ -16,7 +16,6 @@ import pytest
 
 VERSION = (harness.ROOT / "VERSION").read_text().strip()
 MODULES = {"__init__", "__main__", "checkpoint", "collective", "env", "goodput", "reducer", "sched_hints", "utils"}
-pytestmark = pytest.mark.skipif("ADL_PYTHON_SANITIZED" in os.environ, reason="what is shipped has no sanitizers")
 
 
 def run(*command, **options):
@@ -101,6 +100,12 @@ def test_the_extension_needs_the_c_library_only(library):
     names = {line.split()[0].rsplit("/", 1)[-1] for line in run("ldd", library).splitlines()}
     assert all(re.match(r"(linux-vdso|libc|libm|libpthread|libdl|librt|ld-linux[-\w]*|ld64?)\.so", name)
                for name in names), names
+
+
+def test_nothing_is_missing(library):
+    """What the linker let through: every name is the interpreter's or, with a version, the C library's."""
+    missing = [line.split()[-1] for line in run("nm", "-D", "--undefined-only", library).splitlines() if " U " in line]
+    assert missing and not [name for name in missing if "@" not in name and not re.match(r"_?Py", name)]
 
 
 def test_the_extension_exports_its_start_only(library):

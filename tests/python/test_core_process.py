@@ -194,6 +194,34 @@ Number("other")
 """, ADAPTDL_CHECKPOINT_PATH=tmp_path)
 
 
+def test_a_group_that_is_being_left_is_gone_for_other_threads(tmp_path):
+    harness.script(STATE + """
+import threading
+entered, leave = threading.Event(), threading.Event()
+class Slow(checkpoint.State):
+    def sync(self):
+        assert collective.allreduce(5) == 5      # the thread that leaves may still talk
+        entered.set()
+        leave.wait(60)
+slow = Slow("slow")
+collective.initialize()
+thread = threading.Thread(target=collective.teardown)
+thread.start()
+assert entered.wait(60)
+for call in (lambda: collective.allreduce(1), checkpoint.save_all_states, collective.teardown,
+             collective.initialize, lambda: collective.broadcast(1)):
+    try:
+        call()
+    except RuntimeError as error:
+        pass
+    else:
+        sys.exit("no error")
+leave.set()
+thread.join()
+collective.initialize()
+""", ADAPTDL_CHECKPOINT_PATH=tmp_path)
+
+
 def test_an_operation_outlives_its_group():
     harness.script(STATE + """
 collective.initialize()

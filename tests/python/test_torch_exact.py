@@ -146,10 +146,10 @@ def gradients(model, x, y):
     return torch.autograd.grad(loss, list(model.module.parameters()))
 
 
-def measure(kind, m, s, groups, clip=False):
+def measure(kind, m, s, groups, clip=False, dtype=torch.float32):
     """Trains on this many micro-batches, and hands norms found by hand to the library's estimator."""
     torch.manual_seed(5)
-    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
     if groups == 1:
         params = net.parameters()
     else:
@@ -158,7 +158,7 @@ def measure(kind, m, s, groups, clip=False):
     adl.init_process_group("gloo")
     replicas = dist.get_world_size()
     model = adl.AdaptiveDataParallel(net, optimizer)
-    data = TensorDataset(torch.randn(60 * m * (s + 1) * replicas, 6),
+    data = TensorDataset(torch.randn(60 * m * (s + 1) * replicas, 6, dtype=dtype),
                          torch.randint(3, (60 * m * (s + 1) * replicas,)))
     loader = Micro(data, 8, m, s)
     group_of = {id(p): i for i, g in enumerate(optimizer.param_groups) for p in g["params"]}
@@ -225,6 +225,17 @@ def measure(kind, m, s, groups, clip=False):
 def test_statistics_are_those_of_the_library(replicas, kind, m, s, groups):
     for known, found, taken in torch_fork.replicas(replicas, measure, kind, m, s, groups):
         assert taken == 60
+        assert found == pytest.approx(known, rel=2e-4)
+        assert found[1] > 1e-6
+
+
+@pytest.mark.parametrize("replicas,kind,m,s,groups", [
+    (1, "sgd", 8, 0, 1), (1, "adam", 8, 0, 2), (1, "adamw", 4, 1, 2), (2, "sgd", 4, 0, 1),
+    (2, "adam", 4, 0, 2), (2, "sgd", 4, 2, 2)])
+def test_the_same_by_the_kernels_of_devices(replicas, kind, m, s, groups):
+    """Gradients in double precision are measured by PyTorch's kernels, as those on a GPU are."""
+    for known, found, _ in torch_fork.replicas(replicas, measure, kind, m, s, groups, False,
+                                               torch.float64):
         assert found == pytest.approx(known, rel=2e-4)
         assert found[1] > 1e-6
 

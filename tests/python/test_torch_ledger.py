@@ -8,6 +8,8 @@ exactly once, extra elements apart. The model's only parameter counts its optimi
 
 import json
 import os
+import pathlib
+import pickle
 import random
 import signal
 import tempfile
@@ -25,6 +27,7 @@ from adaptdl import _core, checkpoint, collective, env
 SEQUENCES = int(os.environ.get("ADL_LEDGER_SEQUENCES", 100))
 SEED = int(os.environ.get("ADL_LEDGER_SEED", 1))
 GENERATIONS_MAX = 60
+RUNNERS = 4
 GRACE_S = 12  # more than two time-outs of a silent peer
 
 
@@ -215,11 +218,23 @@ def history(number, counts):
         check(plan, folder)
 
 
-def test_every_example_exactly_once():
+def some_histories(first):
+    """Every RUNNERS-th history: much of a history is waiting for peers to notice, so several run at once."""
     counts = dict.fromkeys(("generations", "resizes", "kills", "interrupts", "workers"), 0)
-    begin = time.monotonic()
-    for number in range(SEQUENCES):
+    for number in range(first, SEQUENCES, RUNNERS):
         history(number, counts)
+    return counts
+
+
+def test_every_example_exactly_once():
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, str(first)) for first in range(RUNNERS)]
+        runners = [torch_fork.fork(some_histories, first, path=path, timeout=3600)
+                   for first, path in enumerate(paths)]
+        assert [torch_fork.status_of(runner) for runner in runners] == [0] * RUNNERS
+        parts = [pickle.loads(pathlib.Path(path).read_bytes()) for path in paths]
+    counts = {key: sum(part[key] for part in parts) for key in parts[0]}
     print("info - {} sequences, {generations} starts ({workers} with workers), {resizes} resizes, {kills} "
           "kills, {interrupts} interrupts, {:.0f} s".format(SEQUENCES, time.monotonic() - begin, **counts))
     assert SEQUENCES < 20 or min(counts.values()) > 0

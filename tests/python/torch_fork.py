@@ -53,8 +53,9 @@ def fork(function, *args, path=None, timeout=TIMEOUT_S, **variables):
         return child
     code = 1
     try:
-        signal.alarm(timeout)  # a hang becomes a failure, and says where
-        faulthandler.dump_traceback_later(timeout - 1)
+        # A hang becomes a failure, and says where.
+        faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
+        signal.alarm(timeout)
         for name in [name for name in os.environ if name.startswith("ADAPTDL_")]:
             del os.environ[name]
         for name, value in variables.items():

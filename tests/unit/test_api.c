@@ -352,6 +352,8 @@ TEST(logs)
     CHECK_INT(get("/api/v1/jobs/default/a/logs?tail=99", "\r\n\r\none\n"), 200);
     CHECK_INT(get("/api/v1/jobs/default/a/logs?tail=0", "Content-Length: 0"), 200);
     CHECK_INT(get("/api/v1/jobs/default/a/logs?rank=1&group=1", "\r\n\r\nother"), 200);
+    CHECK_INT(adlt_code(port, "HEAD", "/api/v1/jobs/default/a/logs?follow=1", OPERATOR, NULL, NULL),
+              200);
     CHECK_INT(get("/api/v1/jobs/default/a/logs?rank=2", "no log of rank 2"), 404);
     CHECK_INT(get("/api/v1/jobs/default/a/logs?group=2", "the newest is 1"), 404);
     CHECK_INT(get("/api/v1/jobs/default/a/logs?group=0", NULL), 400);

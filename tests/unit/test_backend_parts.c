@@ -232,7 +232,7 @@ TEST(shared_memory_is_counted_once)
 
 TEST(marked_processes_are_found)
 {
-    int alive;
+    int unsure;
     pid_t children[2];
     static const char *const marks[] = {"/x/1/0", "/x/1/01"};
     for (int i = 0; i < 2; i++)
@@ -241,12 +241,19 @@ TEST(marked_processes_are_found)
             execl("/bin/sleep", "sleep", "1000", (char *)NULL);
             _exit(1);
         }
-    while ((alive = adli_procs_kill_marked(marks[0])) == 0) /* until it has executed */
+    bool died = false;
+    for (int i = 0; i < 60000 && !died; i++) { /* until it has executed */
+        adli_procs_kill_marked(marks[0], adli_procs_born(getpid()), &unsure);
+        siginfo_t info = {0};
+        died = waitid(P_PID, (id_t)children[0], &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               info.si_pid;
         usleep(1000);
-    CHECK_INT(alive, 1);
+    }
+    CHECK(died);
     int status;
     CHECK(waitpid(children[0], &status, 0) == children[0] && WTERMSIG(status) == SIGKILL);
-    CHECK_INT(adli_procs_kill_marked(marks[0]), 0);
+    CHECK_INT(adli_procs_kill_marked(marks[0], 0, &unsure), 0);
+    CHECK_INT(adli_procs_kill_marked(marks[1], adli_procs_born(children[1]) + 1, &unsure), 0);
     CHECK(waitpid(children[1], &status, WNOHANG) == 0);
     while (adli_procs_kill_below(getpid()) > 0)
         usleep(1000);

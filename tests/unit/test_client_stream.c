@@ -1,5 +1,5 @@
-/* Servers and how they are addressed, and exchanges that stream: over Unix sockets, several at a time, with
- * bodies from files, and with servers that break off. */
+/* Servers and how they are addressed, and exchanges that stream: over Unix sockets, several at a
+ * time, with bodies from files, and with servers that break off. */
 #include "harness.h"
 #include "http_server.h"
 
@@ -82,8 +82,8 @@ TEST(addresses_of_servers)
 
 /* ---- a server ---- */
 
-/* Raw answers, since the small server of the other tests does not stream. One thread for each connection:
- * exchanges overlap. */
+/* Raw answers, since the small server of the other tests does not stream. One thread for each
+ * connection: exchanges overlap. */
 typedef struct raw_server {
     int fd;
     char path[100];

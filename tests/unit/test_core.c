@@ -5,7 +5,10 @@
 #include "base/json.h"
 #include "daemon/core_impl.h"
 #include "fake_backend.h"
+#include "image/image.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <ftw.h>
 
 typedef struct world {
@@ -55,8 +58,7 @@ static void close_world(world *w)
         fake_free(w->fake);
     adli_config_fini(&w->config);
     adli_buf_fini(&w->out);
-    if (!getenv("ADLT_KEEP"))
-        nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    nftw(w->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static adl_status open_world(world *w, int nodes, int slots)
@@ -261,6 +263,93 @@ TEST(commands_and_variables_are_mapped)
     CHECK(strstr(w.fake->groups[0].env, "ADAPTDL_NUM_RESTARTS=0\n"));
     snprintf(wanted, sizeof wanted, "ADAPTDL_SHARE_PATH=%s/jobs/%s/share\n", w.dir, uid);
     CHECK(strstr(w.fake->groups[0].env, wanted));
+    close_world(&w);
+}
+
+/* A job with files: an archive as the command line makes it. */
+static bool make_archive(world *w, const char *job, char *tar, size_t size)
+{
+    char source[128], file[160];
+    adli_image *image = NULL;
+    snprintf(source, sizeof source, "%s/files", w->dir);
+    snprintf(file, sizeof file, "%s/hello.py", source);
+    snprintf(tar, size, "%s/job.tar", w->dir);
+    mkdir(source, 0755);
+    FILE *text = fopen(file, "w");
+    fputs("print('hello')\n", text);
+    fclose(text);
+    int fd = open(tar, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    bool made = adli_image_build(source, NULL, &image) == ADL_OK &&
+                adli_image_pack(image, job, strlen(job), true, fd) == ADL_OK;
+    adli_image_free(image);
+    close(fd);
+    return made;
+}
+
+static const char archive_job[] =
+    "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: files}\n"
+    "spec: {template: {spec: {containers: [{name: main, command: [python3, /workspace/hello.py],\n"
+    " workingDir: /workspace}]}}}\n";
+
+static int entries_in(const char *path)
+{
+    int count = 0;
+    DIR *stream = opendir(path);
+    for (struct dirent *entry; stream && (entry = readdir(stream));)
+        count += entry->d_name[0] != '.';
+    if (stream)
+        closedir(stream);
+    return count;
+}
+
+TEST(a_job_brings_its_files)
+{
+    world w;
+    char tar[128], path[512], wanted[1200];
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE(make_archive(&w, archive_job, tar, sizeof tar));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_submit_archive(w.core, tar, true, &w.out)); /* dry */
+    CHECK(field(&w, "files", "phase") == NULL);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_submit_archive(w.core, tar, false, &w.out));
+    snprintf(path, sizeof path, "%s/incoming", w.dir);
+    CHECK_INT(entries_in(path), 0);
+    CHECK_FAILS(adli_core_submit_archive(w.core, tar, false, &w.out), ADL_ESTATE, "exists already");
+    CHECK_INT(entries_in(path), 0);
+    step(&w, 0);
+    REQUIRE(w.fake->group_count == 1);
+    snprintf(path, sizeof path, "%s/jobs/%s/source/workspace", w.dir, uid_of(&w, "files"));
+    snprintf(wanted, sizeof wanted, "python3\n%s/hello.py\n", path);
+    CHECK_STR(w.fake->groups[0].argv, wanted);
+    CHECK_STR(w.fake->groups[0].workdir, path);
+    snprintf(path, sizeof path, "%s/hello.py", w.dir);
+    CHECK_FAILS(adli_core_submit_archive(w.core, path, false, &w.out), ADL_ENOENT, "hello.py");
+    close_world(&w);
+}
+
+/* Killed after the commit: the files are there, in the wrong place. Before it: they belong to nobody. */
+TEST(half_a_submission_is_finished_or_undone)
+{
+    world w;
+    char from[256], to[512];
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit(&w, "job", ""));
+    snprintf(from, sizeof from, "%s/incoming", w.dir);
+    mkdir(from, 0700);
+    snprintf(from, sizeof from, "%s/incoming/%s", w.dir, uid_of(&w, "job"));
+    mkdir(from, 0700);
+    snprintf(to, sizeof to, "%s/file", from);
+    fclose(fopen(to, "w"));
+    snprintf(from, sizeof from, "%s/incoming/nobodys", w.dir);
+    mkdir(from, 0700);
+    snprintf(to, sizeof to, "%s/file", from);
+    fclose(fopen(to, "w"));
+    REQUIRE_OK(reopen(&w));
+    snprintf(from, sizeof from, "%s/incoming", w.dir);
+    CHECK_INT(entries_in(from), 0);
+    snprintf(to, sizeof to, "%s/jobs/%s/source/file", w.dir, uid_of(&w, "job"));
+    CHECK(access(to, F_OK) == 0);
     close_world(&w);
 }
 
@@ -730,6 +819,39 @@ TEST(every_write_may_fail_once)
     }
     printf("info - every write of a job's life failed once, %d submissions were refused\n",
            failures);
+}
+
+/* Any allocation may fail: an error or a delay, never a crash, a loss or a second start. */
+TEST(every_allocation_may_fail)
+{
+    int64_t most = 1, points = 0;
+    for (int64_t nth = 1; nth <= most && !adlt_failed; nth++, points++) {
+        world w;
+        REQUIRE_OK(open_world(&w, 1, 2));
+        int64_t before = adli_mem_count();
+        adli_mem_fail_at(nth);
+        adl_status status = submit(&w, "job", "");
+        CHECK(status == ADL_OK || status == ADL_ENOMEM || status == ADL_EIO);
+        for (int i = 0; i < 3; i++)
+            step(&w, 1);
+        status = adli_core_hints(w.core, "default", "job", good_hints, strlen(good_hints));
+        adli_buf_clear(&w.out);
+        status = adli_core_cluster(w.core, &w.out);
+        for (int i = 0; i < 3; i++)
+            step(&w, 61);
+        adli_mem_fail_at(0);
+        most = adli_mem_count() - before;
+        adli_buf_fini(&w.out); /* it remembers its failure */
+        adli_buf_init(&w.out, 16 << 20);
+        if (field(&w, "job", "phase") == NULL)
+            CHECK_OK(submit(&w, "job", ""));
+        for (int i = 0; i < 3; i++)
+            step(&w, 61);
+        CHECK_STR(text_of(&w, "job", "phase"), "Running");
+        CHECK_INT(w.fake->broken, 0);
+        close_world(&w);
+    }
+    printf("info - %lld allocations failed in turn\n", (long long)points);
 }
 
 TEST(metrics_are_there)

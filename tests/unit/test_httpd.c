@@ -3,7 +3,15 @@
 #include "http_client.h"
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "httpd/httpd.h"
+#include "httpd/limit.h"
+#include "httpd/target.h"
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -181,6 +189,56 @@ static bool await_metric(site *s, const char *name, long wanted)
     return false;
 }
 
+TEST(targets)
+{
+    adli_target target;
+    const char *parts_[ADLI_TARGET_PARTS_MAX];
+    const char *hosts[] = {"sched.example", NULL};
+    REQUIRE_OK(adli_target_parse(&target, "/a/%C3%A9/c%20d?x=1&y&x=2&z=%26"));
+    CHECK_INT(target.segments, 3);
+    CHECK_STR(target.path, "/a/\xc3\xa9/c d");
+    CHECK_STR(adli_target_query(&target, "x"), "1");
+    CHECK_STR(adli_target_query(&target, "y"), "");
+    CHECK_STR(adli_target_query(&target, "z"), "&");
+    CHECK(!adli_target_query(&target, "w"));
+    CHECK(adli_target_match(&target, "/a/{}/*", parts_) && !strcmp(parts_[1], "c d"));
+    CHECK(!adli_target_match(&target, "/a/{}", parts_) && !adli_target_match(&target, "/", parts_));
+    adli_target_fini(&target);
+    CHECK_FAILS(adli_target_parse(&target, "http://x/"), ADL_EINVAL, "slash");
+    adli_target_fini(&target);
+    const char *good[] = {"127.0.0.1", "127.0.0.1:80", "localhost:1",
+                          "[::1]",     "[::1]:80",     "SCHED.example:443"};
+    const char *bad[] = {"",     "evil.example",  "localhost.evil", "127.0.0.1.evil",
+                         "[::1", "[evil]",        "localhost:80x",  "127.0.0.1:80:evil",
+                         "::1",  "localhost@evil"};
+    for (size_t i = 0; i < ADLI_COUNT(good); i++)
+        CHECK(adli_target_host_allowed(good[i], hosts));
+    for (size_t i = 0; i < ADLI_COUNT(bad); i++)
+        CHECK(!adli_target_host_allowed(bad[i], hosts));
+    CHECK(adli_target_same_origin("https://h:1", "h:1"));
+    CHECK(!adli_target_same_origin("https://h:1.evil", "h:1") &&
+          !adli_target_same_origin("null", "null") && !adli_target_same_origin("ftp://h", "h"));
+}
+
+TEST(buckets)
+{
+    adli_limit *limit = NULL;
+    double retry_s;
+    CHECK_FAILS(adli_limit_new(0, 5, &limit), ADL_EINVAL, "rate");
+    REQUIRE_OK(adli_limit_new(2, 3, &limit));
+    for (int i = 0; i < 3; i++)
+        CHECK(adli_limit_take(limit, 7, 100, &retry_s));
+    CHECK(!adli_limit_take(limit, 7, 100, &retry_s));
+    CHECK_NEAR(retry_s, 0.5, 1e-9);
+    CHECK(adli_limit_take(limit, 8, 100, &retry_s)); /* another's bucket */
+    CHECK(adli_limit_take(limit, 7, 100.6, &retry_s));
+    CHECK(!adli_limit_take(limit, 7, 100.6, &retry_s));
+    CHECK(!adli_limit_take(limit, 7, 50, &retry_s)); /* a clock that goes back gives nothing */
+    for (uint64_t key = 1000; key < 101000; key++)   /* a flood of keys: no memory, no failure */
+        CHECK(adli_limit_take(limit, key, 101, &retry_s));
+    adli_limit_free(limit);
+}
+
 TEST(answers_and_refusals)
 {
     site s;
@@ -351,8 +409,8 @@ TEST(garbage)
     adli_httpd_limits limits = no_rate();
     const char *seeds[] = {
         "PUT /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody",
-        "PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+        ("PUT /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+         "4\r\nbody\r\n0\r\n\r\n"),
         "GET /p/a%20b/c?q=1&r=2 HTTP/1.0\r\nAuthorization: Basic am9iOnNlY3JldA==\r\n\r\n",
         "GET http://localhost/hello HTTP/1.1\r\nHost: localhost\r\nCookie: a=b; c\r\n\r\n"};
     unsigned state = 12345;
@@ -688,4 +746,111 @@ TEST(bad_addresses_and_certificates)
     CHECK_FAILS(adli_httpd_listen(other, &listener, NULL), ADL_EINVAL, "no PEM certificate");
     adli_httpd_free(other);
     adli_httpd_free(s.httpd);
+}
+
+/* A key and its self-signed certificate as PEM files. */
+static bool make_pair(const char *cert_path, const char *key_path)
+{
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *cert = X509_new();
+    FILE *cert_file = fopen(cert_path, "w"), *key_file = fopen(key_path, "w");
+    bool good = key && cert && cert_file && key_file;
+    if (good) {
+        X509_set_version(cert, 2);
+        ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
+        X509_gmtime_adj(X509_getm_notBefore(cert), 0);
+        X509_gmtime_adj(X509_getm_notAfter(cert), 86400);
+        X509_set_pubkey(cert, key);
+        X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+                                   (const unsigned char *)"localhost", -1, -1, 0);
+        X509_set_issuer_name(cert, X509_get_subject_name(cert));
+        good = X509_sign(cert, key, EVP_sha256()) && PEM_write_X509(cert_file, cert) &&
+               PEM_write_PrivateKey(key_file, key, NULL, NULL, 0, NULL, NULL);
+    }
+    if (cert_file)
+        fclose(cert_file);
+    if (key_file)
+        fclose(key_file);
+    X509_free(cert);
+    EVP_PKEY_free(key);
+    return good;
+}
+
+TEST(certificates_and_keys)
+{
+    char dir[] = "/tmp/adl-tls-XXXXXX", paths[4][64];
+    adli_httpd *httpd = NULL;
+    site s = {0};
+    adli_httpd_options options = {.routes = ROUTES, .route_count = 1, .user = &s};
+    REQUIRE(mkdtemp(dir));
+    for (int i = 0; i < 4; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/%d.pem", dir, i);
+    REQUIRE(make_pair(paths[0], paths[1]) && make_pair(paths[2], paths[3]));
+    REQUIRE_OK(adli_httpd_new(&options, &httpd));
+    adli_httpd_listener listener = {
+        .address = "127.0.0.1:0", .tls_cert = paths[0], .tls_key = paths[3], .limits = LIMITS};
+    CHECK_FAILS(adli_httpd_listen(httpd, &listener, NULL), ADL_EINVAL,
+                "not the key of certificate");
+    listener.tls_key = paths[0];
+    CHECK_FAILS(adli_httpd_listen(httpd, &listener, NULL), ADL_EINVAL, "no PEM private key");
+    CHECK_OK(adli_file_write(paths[3], "", 0));
+    listener.tls_key = paths[3];
+    CHECK_FAILS(adli_httpd_listen(httpd, &listener, NULL), ADL_EINVAL, "empty");
+    listener.tls_key = paths[1];
+    CHECK_OK(adli_httpd_listen(httpd, &listener, &s.port));
+    CHECK_INT(adlt_code(s.port, "GET", "/hello", "", NULL, NULL), 0); /* not without TLS */
+    adli_httpd_free(httpd);
+    for (int i = 0; i < 4; i++)
+        unlink(paths[i]);
+    rmdir(dir);
+}
+
+/* Any allocation may fail: no server, or one request that is refused; then all is well again. */
+TEST(memory_runs_out)
+{
+    site s = {0};
+    int failures = 0, before = adlt_open_files();
+    const char *hosts[] = {"a.example", "b.example", NULL};
+    char path[64];
+    adli_httpd_options options = {
+        .routes = ROUTES, .route_count = ADLI_COUNT(ROUTES), .check = check, .user = &s};
+    snprintf(path, sizeof path, "/tmp/adl-httpd-%d.sock", (int)getpid());
+    adli_httpd_listener door = {.socket_path = path, .hosts = hosts, .limits = LIMITS};
+    for (int nth = 1; nth < 40; nth++) {
+        adli_mem_fail_at(nth);
+        adl_status status = adli_httpd_new(&options, &s.httpd);
+        if (status == ADL_OK)
+            status = adli_httpd_listen(s.httpd, &door, NULL);
+        adli_mem_fail_at(0);
+        CHECK(status == ADL_OK || status == ADL_ENOMEM);
+        failures += status != ADL_OK;
+        adli_httpd_free(s.httpd);
+        s.httpd = NULL;
+    }
+    CHECK(failures >= 5);
+    REQUIRE_OK(adli_httpd_new(&options, &s.httpd));
+    REQUIRE_OK(adli_httpd_listen(s.httpd, &door, NULL));
+    const char *requests[][3] = {{"GET", "/hello", NULL},
+                                 {"PUT", "/echo", "body"},
+                                 {"GET", "/none", NULL},
+                                 {"PUT", "/upload", "file"},
+                                 {"GET", "/work", NULL}};
+    int refused = 0;
+    for (int i = 0; i < 5 * 12; i++) {
+        const char *const *r = requests[i % 5];
+        for (int fail = 1; fail >= 0; fail--) {
+            int fd = adlt_connect_unix(path);
+            adli_mem_fail_at(fail ? 1 + i / 5 : 0);
+            adlt_answer got = adlt_exchange(fd, r[0], r[1], "", r[2], r[2] ? strlen(r[2]) : 0);
+            adli_mem_fail_at(0);
+            refused += got.code == 0 || got.code == 503;
+            if (!fail)
+                CHECK(got.code == 200 || got.code == 201 || got.code == 404 || got.code == 409);
+            adlt_answer_free(&got);
+            close(fd);
+        }
+    }
+    CHECK(refused >= 5);
+    adli_httpd_free(s.httpd);
+    CHECK_INT(adlt_open_files(), before);
 }

@@ -1,5 +1,5 @@
-/* Images: what Dockerfiles make of directories, the way through an archive and back, and archives that
- * somebody else made. */
+/* Images: what Dockerfiles make of directories, the way through an archive and back, and
+ * archives that somebody else made. */
 #include "harness.h"
 
 #include "base/file.h"

@@ -77,9 +77,8 @@ def init_process_group(backend, init_method=None, world_size=None, rank=None):
                         num_replicas=world_size, signals=True)
     try:
         _init_torch(backend, env.replica_rank(), env.num_replicas())
-    except BaseException:
-        # What failed here failed before training began: there is nothing to save.
-        _core.context_exit()
+    except BaseException as error:
+        _core.context_abandon(f"torch.distributed: {error}")
         raise
     atexit.register(_leave)
 

@@ -4,8 +4,8 @@ calls, whatever the number of parameters.
 
 A :class:`Bucket` knows, for the gradients that lie in one block of DistributedDataParallel, which
 parameter group each belongs to. Norms of steps are exact; those that need more than one pass over memory
-(pairs of single gradients, gradients divided by Adam's preconditioner) are taken on an eighth of each
-large gradient, another one each time, and counted for the whole.
+(pairs of single gradients, gradients divided by Adam's preconditioner) are taken on an eighth of the
+values, others each time, and counted for the whole.
 """
 
 import array
@@ -19,30 +19,13 @@ EVERY = 8  # of a large gradient, one part in so many is looked at
 LARGE = 16 * 1024
 
 
-def _norm_each(tensors):
-    """A tensor of the norms of tensors, in double precision where the device has it."""
-    norms = getattr(torch, "_foreach_norm", None)
-    half = any(t.dtype in (torch.float16, torch.bfloat16) for t in tensors[:1])
-    if norms is None or half:
-        kind = torch.float32 if half else None
-        found = [torch.linalg.vector_norm(t, dtype=kind) for t in tensors]
-    else:
-        found = norms(tensors)
-    return _wide(torch.stack(list(found)))
-
-
 def _wide(tensor):
     return tensor if tensor.device.type == "mps" else tensor.double()
 
 
-def _each(name, tensors, *args):
-    """torch._foreach_<name> where there is one, else one call per tensor."""
-    together = getattr(torch, "_foreach_" + name, None)
-    if together is not None:
-        return together(tensors, *args)
-    one = getattr(torch, name)
-    spread = [[a[i] if isinstance(a, (list, tuple)) else a for a in args] for i in range(len(tensors))]
-    return [one(t, *rest) for t, rest in zip(tensors, spread)]
+def _norm(tensor):
+    half = tensor.dtype in (torch.float16, torch.bfloat16)
+    return torch.linalg.vector_norm(tensor, dtype=torch.float32 if half else None)
 
 
 def flat(tensor):
@@ -81,106 +64,155 @@ class Bucket:
         self.sum = None      # accumulated gradients
         self.before = None   # the first of a pair
         self.turn = 0        # which part of large gradients is looked at
+        self.moments = None  # Adam's second moments, flat
+        self.done = None     # the future that the communication hook returns
+        self._shown = self._shown_capsules = None
         self._parts = {}
         self._capsule = dlpack.to_dlpack(block) if self.in_memory else None
 
-    # ---- what is looked at ----
+    # ---- what is looked at, on devices ----
 
-    def _slices(self, turn):
-        """(start, end) of the part of each gradient."""
-        for size in self.sizes:
-            if size < LARGE:
-                yield 0, size
+    def every(self, sampled):
+        return EVERY if sampled and self.block.numel() >= LARGE else 1
+
+    def parts(self, sampled):
+        """For each group, views of the parts of the block that are looked at, and how many times as many
+        values they stand for. Blocks stay where they are, so views are made once."""
+        every = self.every(sampled)
+        turn = self.turn % every
+        if (every, turn) not in self._parts:
+            views, all_values, seen = [[[] for _ in range(self.count)]] + [[0] * self.count for _ in "ab"]
+            if self.count == 1:
+                views[0].append(self.block[turn::every])
+                all_values[0], seen[0] = self.block.numel(), views[0][0].numel()
             else:
-                part = turn % EVERY
-                yield part * size // EVERY, (part + 1) * size // EVERY
+                for first, size, group in zip(self.starts, self.sizes, self.groups):
+                    view = self.block[first + (turn - first) % every:first + size:every]
+                    views[group].append(view)
+                    all_values[group] += size
+                    seen[group] += view.numel()
+            weights = [a / n if n else 0.0 for a, n in zip(all_values, seen)]
+            self._parts[every, turn] = views, weights
+        return self._parts[every, turn]
 
-    def _sample(self, block, turn):
-        """Parts of the gradients in block; their weights, by group, as a tensor [parts, groups]."""
-        if turn % EVERY not in self._parts:
-            weights = torch.zeros(len(self.sizes), self.count, dtype=torch.float64)
-            spans = []
-            for i, (first, last) in enumerate(self._slices(turn)):
-                weights[i, self.groups[i]] = self.sizes[i] / max(last - first, 1)
-                spans.append((self.starts[i] + first, self.starts[i] + last))
-            weights = weights.to(block.device, torch.float32 if block.device.type == "mps" else None)
-            self._parts[turn % EVERY] = spans, weights
-        spans, weights = self._parts[turn % EVERY]
-        return [block[first:last] for first, last in spans], weights
+    def divisors(self, moments):
+        """For each group, views of Adam's second moments of the same values."""
+        every = self.every(True)
+        turn = self.turn % every
+        views = [[] for _ in range(self.count)]
+        for value, first, group in zip(moments[0], self.starts, self.groups):
+            views[group].append(value[(turn - first) % every::every])
+        return views
 
-    def _divisors(self, moments, turn):
-        """Adam's preconditioner for the sampled parts: sqrt(v / correction) + eps."""
+    def _capsules(self, moments):
+        """The moments as the library takes them; made anew when there are others."""
+        if moments is None:
+            return None
         values, corrections, eps = moments
-        parts = [v[first:last] for v, (first, last) in zip(values, self._slices(turn))]
-        pre = _each("div", parts, [corrections[g] for g in self.groups])
-        pre = _each("sqrt", list(pre))
-        return list(_each("add", list(pre), [eps[g] for g in self.groups]))
+        if self._shown is not values:
+            self._shown, self._shown_capsules = values, [dlpack.to_dlpack(v) for v in values]
+        return self._shown_capsules, corrections, eps
 
-    # ---- measuring ----
+    # ---- measuring in memory ----
 
     def norms(self, factor, moments):
-        """|g|^2 of each group, as a list (in memory) or a tensor; afterwards the block is multiplied by
-        factor.
+        """|g|^2 of each group, a list; afterwards the block is multiplied by factor.
 
         Args:
             factor (float): 1.0 leaves the block alone.
             moments (tuple or None): Adam's (second moments of each parameter, flat; corrections and eps
                 of each group).
         """
-        if self.in_memory:
-            if moments is not None:
-                values, corrections, eps = moments
-                moments = [dlpack.to_dlpack(v) for v in values], corrections, eps
-            every = 1 if moments is None else EVERY
-            return _core.bucket_norms(self._capsule, self.segments, self.count, factor, every,
-                                      self.turn, moments)
-        if moments is None and self.count == 1:
-            half = self.block.dtype in (torch.float16, torch.bfloat16)
-            norm = torch.linalg.vector_norm(self.block, dtype=torch.float32 if half else None)
-            found = _wide(norm).square().view(1)
-        elif moments is None:
-            parts = [self.block[s:s + n] for s, n in zip(self.starts, self.sizes)]
-            ones, exact = [1.0] * len(parts), self._parts.get("exact")
-            if exact is None:
-                exact = torch.zeros(len(parts), self.count, dtype=torch.float64)
-                exact[range(len(parts)), self.groups] = torch.tensor(ones, dtype=torch.float64)
-                self._parts["exact"] = exact = exact.to(self.block.device)
-            found = (_norm_each(parts).square().unsqueeze(1) * exact).sum(0)
-        else:
-            parts, weights = self._sample(self.block, self.turn)
-            parts = list(_each("div", parts, self._divisors(moments, self.turn)))
-            found = (_norm_each(parts).square().unsqueeze(1) * weights).sum(0)
-        if factor != 1.0:
-            self.block.mul_(factor)
-        return found
+        every = 1 if moments is None else EVERY
+        return _core.bucket_norms(self._capsule, self.segments, self.count, factor, every, self.turn,
+                                  self._capsules(moments))
 
     def keep(self):
         """The block is the first of a pair of gradients."""
-        self.turn += 1
-        if self.in_memory:
-            if self.before is None:
-                self.before = torch.zeros_like(self.block)
-            _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments, self.count,
-                              EVERY, self.turn, True)
-            return
-        parts, _ = self._sample(self.block, self.turn)
-        self.before = torch.cat(parts)
+        if self.before is None:
+            self.before = torch.zeros_like(self.block)
+        _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments, self.count,
+                          EVERY, self.turn, True)
 
     def compare(self, moments):
-        """(|g|^2, |h|^2, |g - h|^2) of each group, g the block and h the kept one: a list of 3 x groups
-        (in memory), or a tensor [groups, 3]."""
-        if self.in_memory:
-            if moments is not None:
-                values, corrections, eps = moments
-                moments = [dlpack.to_dlpack(v) for v in values], corrections, eps
-            return _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments,
-                                     self.count, EVERY, self.turn, False, moments)
-        parts, weights = self._sample(self.block, self.turn)
-        kept = list(torch.split(self.before, [p.numel() for p in parts]))
-        if moments is not None:
-            pre = self._divisors(moments, self.turn)
-            parts, kept = list(_each("div", parts, pre)), list(_each("div", kept, pre))
-        apart = list(_each("sub", parts, kept))
-        three = [(_norm_each(some).square().unsqueeze(1) * weights).sum(0)
-                 for some in (parts, kept, apart)]
-        return torch.stack(three, dim=1)
+        """(|g|^2, |h|^2, |g - h|^2) of each group, g the block and h the kept one, one after the other."""
+        return _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments,
+                                 self.count, EVERY, self.turn, False, self._capsules(moments))
+
+
+# ---- measuring on devices: as few kernels as there can be, for all blocks together where possible ----
+
+
+def preconditioner(buckets, moments):
+    """Adam's sqrt(v / correction) + eps for what the buckets show of each group.
+
+    Args:
+        moments (list): Of each bucket: second moments of each parameter, flat; corrections and eps of
+            each group.
+    """
+    shown = [bucket.divisors(some) for bucket, some in zip(buckets, moments)]
+    _, corrections, eps = moments[0]
+    found = []
+    for group in range(buckets[0].count):
+        views = [view for some in shown for view in some[group]]
+        found.append(torch.cat(views).div_(corrections[group]).sqrt_().add_(eps[group])
+                     if views else None)
+    return found
+
+
+def measure(bucket, moments):
+    """The norm of each group's gradients in the bucket: tensors without dimensions, and the factors of
+    their squares."""
+    views, weights = bucket.parts(moments is not None)
+    divisors = None if moments is None else preconditioner([bucket], [moments])
+    found = []
+    for group, some in enumerate(views):
+        values = some[0] if len(some) == 1 else torch.cat(some) if some else bucket.block[:0]
+        found.append(_norm(values if divisors is None or not some else values / divisors[group]))
+    return found, weights
+
+
+def measure_all(buckets, moments):
+    """The same for all buckets; moments: of each bucket, or None."""
+    together = getattr(torch, "_foreach_norm", None)
+    plain = moments is None and buckets[0].count == 1 and together is not None
+    if plain and buckets[0].block.dtype in (torch.float32, torch.float64):
+        return [([norm], [1.0]) for norm in together([bucket.block for bucket in buckets])]
+    return [measure(bucket, moments and moments[i]) for i, bucket in enumerate(buckets)]
+
+
+def squares(measured):
+    """|g|^2 of each group, from what measure() found of each bucket."""
+    norms = [norm for found, _ in measured for norm in found]
+    squared = _wide(torch.stack(norms)).square_().view(len(measured), -1)
+    weights = [some for _, some in measured]
+    if any(weight != 1.0 for some in weights for weight in some):
+        squared.mul_(torch.tensor(weights, dtype=squared.dtype).to(squared.device, non_blocking=True))
+    return squared.sum(0)
+
+
+def sample(buckets):
+    """What the buckets show of each group's gradients, a copy, and how many times as many values it
+    stands for."""
+    shown = [bucket.parts(True) for bucket in buckets]
+    values, weights = [], []
+    for group in range(buckets[0].count):
+        views = [view for some, _ in shown for view in some[group]]
+        values.append(torch.cat(views) if views else buckets[0].block[:0])
+        every = sum(view.numel() * some[group] for views_, some in shown for view in views_[group])
+        weights.append(every / values[-1].numel() if values[-1].numel() else 0.0)
+    return values, weights
+
+
+def compare(values, before, weights, divisors):
+    """(|g|^2, |h|^2, |g - h|^2) of each group: a tensor [groups, 3]."""
+    norms = []
+    for group, (g, h) in enumerate(zip(values, before)):
+        if divisors is not None and divisors[group] is not None:
+            g, h = g / divisors[group], h / divisors[group]
+        norms += [_norm(g), _norm(h), _norm(g - h)]
+    squared = _wide(torch.stack(norms)).square_().view(len(values), 3)
+    for group, weight in enumerate(weights):
+        if weight != 1.0:
+            squared[group].mul_(weight)
+    return squared

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from adaptdl import _core, env
-from adaptdl.torch import data
+from adaptdl.torch import _norms, data
 from adaptdl.torch._norms import Bucket, flat
 
 __all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
@@ -20,23 +20,38 @@ __all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
 PRECONDITION_AFTER = 5  # steps of Adam
 
 
-def _done(tensor):
-    """A future that is done."""
-    future = torch.futures.Future(devices=[tensor.device]) if tensor.is_cuda else torch.futures.Future()
-    future.set_result(tensor)
-    return future
+def _done(bucket):
+    """A future that is done, with the bucket's block. Making one is slow, so there is one per bucket: what
+    the block holds is ordered by the stream, not by the future."""
+    if bucket.done is None:
+        block = bucket.block
+        devices = [block.device] if block.is_cuda else None
+        bucket.done = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+        bucket.done.set_result(block)
+    return bucket.done
+
+
+def _plus(a, b):
+    """The sum of norms, lists or tensors; a may be None."""
+    if a is None:
+        return b
+    return [x + y for x, y in zip(a, b)] if isinstance(b, list) else a + b
+
+
+def _over(norms, scale):
+    """Squared norms of gradients that are multiplied by scale, without it."""
+    if isinstance(norms, list):
+        square = float(scale) ** 2
+        return [norm / square for norm in norms]
+    return norms / scale.to(norms.dtype).square()
 
 
 class _Report:
     """Numbers on their way from a device: one copy, looked at later."""
 
-    def __init__(self, values, loss_scale, kind, events):
-        if loss_scale is not None:
-            values = torch.cat([values.reshape(-1), loss_scale.reshape(1).to(values)])
-        else:
-            values = values.reshape(-1)
-        self.scaled, self.kind, self.times = loss_scale is not None, kind, events
-        self.event = None
+    def __init__(self, values, kind, events):
+        values = values.reshape(-1)
+        self.kind, self.times, self.event = kind, events, None
         if values.is_cuda:
             self.host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             self.host.copy_(values, non_blocking=True)
@@ -46,13 +61,11 @@ class _Report:
             self.host = values
 
     def read(self):
-        """The numbers, the loss scale, and how long the step waited for gradients."""
+        """The numbers, and how long the step waited for gradients."""
         if self.event is not None:
             self.event.synchronize()
-        numbers = self.host.tolist()
-        loss_scale = numbers.pop() if self.scaled else 1.0
         waited = self.times[0].elapsed_time(self.times[1]) / 1e3 if self.times else 0.0
-        return numbers, loss_scale, waited
+        return self.host.tolist(), waited
 
 
 class GradientNoiseScale:
@@ -75,13 +88,16 @@ class GradientNoiseScale:
         self._groups = len(optimizer.param_groups)
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups)
                           for p in group["params"]}
-        name = getattr(adp, "_name", "adaptdl-dataparallel")
+        name = adp.name
         self._meter = _core.Meter(name, self._groups)
         if accum_scale is not None:
             self._meter.accum_scale = accum_scale
         self._buckets = {}     # by number
+        self._old = {}         # those before DDP made new ones
         self._ones = {}        # by device, for the loss scale
         self._works = []       # (bucket, work or future) of this pass
+        self._found = []       # norms of this pass that are on a device
+        self._before = None    # on a device: the first of a pair, its loss scale
         self._optim = self._single = False
         self._micro = 0        # batches accumulated before this one
         self._passes = 0       # backward passes since gradients were zeroed, in this batch
@@ -181,11 +197,13 @@ class GradientNoiseScale:
         else:
             self._average(known, bucket)
         if bucket.is_last():
+            self._old = {}
             self._finish()
-        return _done(known.block)
+        return _done(known)
 
     def _begin(self):
         self._works.clear()
+        self._found.clear()
         self._optim, self._micro, self._single, new_batch = self._meter.begin()
         if new_batch:
             self._passes = 0
@@ -202,8 +220,7 @@ class GradientNoiseScale:
             params = grad_bucket.parameters()
             if index == 0:
                 self._have_before = False
-                self._old = dict(self._buckets)
-                self._buckets.clear()
+                self._old, self._buckets = self._buckets, {}
             bucket = Bucket(block, params, self._group_of, self._groups)
             self._take_over(bucket)
             self._buckets[index] = bucket
@@ -212,7 +229,7 @@ class GradientNoiseScale:
     def _take_over(self, bucket):
         """Accumulated gradients move along when buckets change."""
         found = {}
-        for old in getattr(self, "_old", {}).values():
+        for old in self._old.values():
             if old.sum is not None:
                 found.update(zip(old.params, torch.split(old.sum, old.sizes)))
         if found and self._micro > 0:
@@ -223,18 +240,30 @@ class GradientNoiseScale:
                     part.copy_(found[param])
             bucket.sum = zeros
 
-    def _add_local(self, norms):
-        if self._local is None:
-            self._local = norms
-        elif isinstance(norms, list):
-            self._local = [a + b for a, b in zip(self._local, norms)]
-        else:
-            self._local = self._local + norms
+    def _see(self, bucket, factor):
+        """Measures this replica's gradient in the bucket, and then multiplies it by factor."""
+        moments = self._moments(bucket)
+        if bucket.in_memory:
+            norms = self._without_scale(bucket.norms(factor, moments), bucket.block)
+            self._local = _plus(self._local, norms)
+            return
+        self._found.append(_norms.measure(bucket, moments))
+        if factor != 1.0:
+            bucket.block.mul_(factor)
+
+    def _without_scale(self, norms, block):
+        scale = self._loss_scale(block)
+        return norms if scale is None else _over(norms, scale)
+
+    def _all_moments(self, buckets):
+        """Of each bucket; None when one has none."""
+        moments = [self._moments(bucket) for bucket in buckets]
+        return None if any(some is None for some in moments) else moments
 
     def _accumulate(self, bucket):
         """A batch that does not end in a step: its gradient goes into the sum, and a zero stays behind, so
         that clipping and unscaling between backward and step see nothing to do."""
-        self._add_local(bucket.norms(1.0, self._moments(bucket)))
+        self._see(bucket, 1.0)
         if bucket.sum is None or (self._micro == 0 and self._passes == 1):
             if bucket.sum is None:
                 bucket.sum = torch.empty_like(bucket.block)
@@ -263,13 +292,13 @@ class GradientNoiseScale:
 
     def _average(self, bucket, grad_bucket):
         """The last batch of a step: the mean over replicas and batches is under way when this returns."""
-        micro, moments = self._micro + 1, self._moments(bucket)
+        micro = self._micro + 1
         own = self.user_hook is not None  # which divides by the number of replicas itself
         factor = 1.0 if own else 1.0 / self._replicas
         if micro == 1:
-            self._add_local(bucket.norms(factor, moments))
+            self._see(bucket, factor)
         else:
-            self._add_local(bucket.norms(1.0, moments))
+            self._see(bucket, 1.0)
             if self._passes == 1:
                 self._rescale(bucket)
                 bucket.block.add_(bucket.sum).mul_(factor / micro)
@@ -286,6 +315,13 @@ class GradientNoiseScale:
 
     def _finish(self):
         """After the last bucket: waits for the means and takes their norms."""
+        buckets = [self._buckets[index] for index in sorted(self._buckets)]
+        if self._found:
+            local = self._without_scale(_norms.squares(self._found), buckets[0].block)
+            self._local = _plus(self._local, local)
+            self._found.clear()
+        if self._optim and self._single and not buckets[0].in_memory:
+            self._see_pair(buckets)
         if not self._works:
             return
         cuda = self._works[0][0].block.is_cuda
@@ -293,8 +329,6 @@ class GradientNoiseScale:
         if cuda:
             self._times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             self._times[0].record()
-        total = None
-        waited = 0.0
         for bucket, work in self._works:
             if work is not None:
                 result = work.wait()
@@ -309,38 +343,51 @@ class GradientNoiseScale:
             loader = data.current_dataloader()
             if loader is not None:
                 loader._bound().add_sync(waited)
-        for bucket, _ in self._works:
-            norms = bucket.norms(1.0, self._moments(bucket))
-            if total is None:
-                total = norms
-            elif isinstance(norms, list):
-                total = [a + b for a, b in zip(total, norms)]
-            else:
-                total = total + norms
+        total = None
+        if buckets[0].in_memory:
+            for bucket in buckets:
+                total = _plus(total, bucket.norms(1.0, self._moments(bucket)))
+        else:
+            total = _norms.squares(_norms.measure_all(buckets, self._all_moments(buckets)))
+        total = self._without_scale(total, buckets[0].block)
+        for bucket in buckets:
             if self._micro > 0:
                 bucket.sum.copy_(bucket.block)
             bucket.turn += 1
-        self._total = total
-        if self._sums is None:
-            self._sums = total
-        elif isinstance(total, list):
-            self._sums = [a + b for a, b in zip(self._sums, total)]
-        else:
-            self._sums = self._sums + total
+        self._total, self._sums = total, _plus(self._sums, total)
         self._works.clear()
 
     def _see_single(self, bucket):
-        """The only gradient of a step, on the only replica: compared with the one before, in pairs."""
-        if not self._have_before:
-            bucket.keep()
+        """The only gradient of a step, on the only replica: compared with the one before, in pairs. On a
+        device all buckets together, after the last."""
+        if not bucket.in_memory:
             return
-        pair = bucket.compare(self._moments(bucket))
-        if self._pair is None:
-            self._pair = pair
-        elif isinstance(pair, list):
-            self._pair = [a + b for a, b in zip(self._pair, pair)]
-        else:
-            self._pair = self._pair + pair
+        scale = self._loss_scale(bucket.block)
+        if not self._have_before:
+            bucket.turn += 1
+            bucket.keep()
+            bucket.before_scale = scale
+            return
+        if scale is not None:
+            bucket.before.mul_(scale / bucket.before_scale)
+        pair = self._without_scale(bucket.compare(self._moments(bucket)), bucket.block)
+        self._pair = _plus(self._pair, pair)
+
+    def _see_pair(self, buckets):
+        scale = self._loss_scale(buckets[0].block)
+        if not self._have_before:
+            for bucket in buckets:
+                bucket.turn += 1
+            self._before = _norms.sample(buckets)[0], scale
+            return
+        values, weights = _norms.sample(buckets)
+        before, before_scale = self._before
+        if scale is not None:
+            before = [some * (scale / before_scale) for some in before]
+        moments = self._all_moments(buckets)
+        divisors = None if moments is None else _norms.preconditioner(buckets, moments)
+        pair = _norms.compare(values, before, weights, divisors)
+        self._pair = self._without_scale(pair, buckets[0].block)
 
     def _moments(self, bucket):
         """Adam's second moments and so on; None: gradients are measured as they are."""
@@ -396,22 +443,17 @@ class GradientNoiseScale:
 
     def _report(self, values, kind):
         first = values[0] if kind == "norms" else values
-        if not isinstance(first, list):
-            scale = self._loss_scale(first)
-            stacked = torch.stack(list(values)) if kind == "norms" else values
-            times, self._times = self._times, None
-            return _Report(stacked, scale, kind, times if kind == "norms" else None)
-        scale = 1.0
-        if self._scaler is not None and self._scaler.is_enabled():
-            scale = self._scaler.get_scale()
-        return kind, values, scale
+        if isinstance(first, list):
+            return kind, values
+        times, self._times = self._times, None
+        return _Report(torch.stack(list(values)) if kind == "norms" else values, kind, times)
 
     def _hand_in(self, report):
         if report == "first":
             self._meter.pair(None, 1.0)
             return
         if isinstance(report, _Report):
-            numbers, scale, waited = report.read()
+            numbers, waited = report.read()
             kind, count = report.kind, self._groups
             values = numbers
             if kind == "norms":
@@ -420,11 +462,11 @@ class GradientNoiseScale:
             if waited and loader is not None:
                 loader._bound().add_sync(waited)
         else:
-            kind, values, scale = report
+            kind, values = report
         if kind == "pair":
-            self._meter.pair(values, scale)
+            self._meter.pair(values, 1.0)
         else:
-            self._meter.norms(*values, scale)
+            self._meter.norms(*values, 1.0)
 
     def _restart(self):
         """The batch size has changed."""
@@ -441,22 +483,33 @@ class AdamGradientNoiseScale(GradientNoiseScale):
     gradients of another noise, are restarted."""
 
     def _moments(self, bucket):
-        if self._meter.steps < PRECONDITION_AFTER:
+        steps = self._meter.steps
+        if steps < PRECONDITION_AFTER:
             return None
         state = self._optimizer.state
+        # Tensors of the optimizer's state change when a state is loaded, all of them.
+        first = state.get(bucket.params[0], {}).get("exp_avg_sq")
+        if bucket.moments is None or bucket.moments[0] is not first:
+            values = self._flat_moments(bucket)
+            bucket.moments = None if values is None else (first, values)
+            if values is None:
+                return None
+        values = bucket.moments[1]
+        groups = self._optimizer.param_groups
+        corrections = [1 - group["betas"][1] ** steps for group in groups]
+        return values, corrections, [group["eps"] for group in groups]
+
+    def _flat_moments(self, bucket):
+        """The second moments in the order of memory, which is that of the gradients; None if one is
+        missing, or is of another kind."""
         values = []
         for param in bucket.params:
-            moment = state.get(param, {}).get("exp_avg_sq")
-            moment = flat(moment) if moment is not None and moment.stride() == param.stride() else None
-            if moment is None or moment.dtype != bucket.block.dtype \
-                    or moment.device != bucket.block.device:
+            moment = self._optimizer.state.get(param, {}).get("exp_avg_sq")
+            if moment is None or moment.stride() != param.stride() \
+                    or moment.dtype != bucket.block.dtype or moment.device != bucket.block.device:
                 return None
-            values.append(moment)
-        corrections, eps = [], []
-        for group in self._optimizer.param_groups:
-            corrections.append(1 - group["betas"][1] ** self._meter.steps)
-            eps.append(group["eps"])
-        return values, corrections, eps
+            values.append(flat(moment))
+        return None if any(value is None for value in values) else values
 
     def _restart(self):
         for state in self._optimizer.state.values():

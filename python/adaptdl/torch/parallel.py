@@ -84,11 +84,11 @@ class AdaptiveDataParallel(DistributedDataParallel):
             raise RuntimeError("call adaptdl.torch.init_process_group() before AdaptiveDataParallel()")
         super().__init__(model, **kwargs)
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
-        self._name = name
+        self.name = name
         parts = {"model": model, "optimizer": optimizer, "lr_scheduler": lr_scheduler,
                  "mp_scaler": mp_scaler}
-        self._state = _State(name, {key: part for key, part in parts.items() if part is not None})
-        checkpoint.load_state(self._state)
+        self._saved = _State(name, {key: part for key, part in parts.items() if part is not None})
+        checkpoint.load_state(self._saved)
         self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer, mp_scaler)
         self.scaling_rule = scaling_rule or (AdamScale() if adam else AdaScale())
         self.scaling_rule.initialize(self, optimizer, patch_optimizer=True)

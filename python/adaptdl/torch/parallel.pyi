@@ -9,6 +9,7 @@ from adaptdl.torch.scaling_rules import ScalingRuleBase
 __all__: list[str]
 
 class AdaptiveDataParallel(DistributedDataParallel):
+    name: str
     gns: GradientNoiseScale
     scaling_rule: ScalingRuleBase
     training: bool

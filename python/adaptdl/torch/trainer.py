@@ -83,7 +83,7 @@ class AdaptDLTorchTrainer:
         if max_batch_size is not None:
             self._helper.autoscale_batch_size(max_batch_size, local_bsz_bounds)
         self.process_group = None
-        self._name = "trainer"
+        self.name = "trainer"
         self._epochs = None
         self._context = None
         self._blocks = None
@@ -106,8 +106,8 @@ class AdaptDLTorchTrainer:
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
         self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer)
         parts = {"model": model, "optimizer": optimizer, "lr_scheduler": lr_scheduler}
-        self._state = _State("adaptdl-trainer", {k: v for k, v in parts.items() if v is not None})
-        if not checkpoint.load_state(self._state) and env.num_replicas() > 1:
+        self._saved = _State("adaptdl-trainer", {k: v for k, v in parts.items() if v is not None})
+        if not checkpoint.load_state(self._saved) and env.num_replicas() > 1:
             for tensor in list(model.parameters()) + list(model.buffers()):
                 dist.broadcast(tensor.detach(), 0)
         rule = AdamScale() if adam else AdaScale()

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# `adaptdl-sched` itself: flags, mistakes, one daemon to a directory, stopping and taking over, new nodes
+# by SIGHUP. Asked with curl over its socket.
+set -u
+bin=${ADAPTDL_BIN:-build/release/bin}
+sched=$bin/adaptdl-sched
+tmp=$(mktemp -d /tmp/adl-sched-XXXXXX)
+state=$tmp/state
+failed=0 rc=0
+
+stop() { # a daemon in the background, by its pid file
+    local pid
+    pid=$(cat "$1/adaptdl-sched.pid" 2>/dev/null) || return 0
+    kill "$pid" 2>/dev/null
+    for _ in $(seq 200); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.05; done
+    kill -KILL "$pid" 2>/dev/null
+}
+clean_up() { stop "$state"; rm -rf "$tmp"; }
+trap clean_up EXIT
+
+ok() { echo "ok - $1"; }
+not_ok() { echo "not ok - $1: $2"; sed 's/^/# /' "$tmp/log" | tail -n 10; failed=1; }
+run() { timeout -k 5 60 "$sched" "$@" >"$tmp/log" 2>&1 </dev/null; rc=$?; }
+check() { # NAME WANTED-EXIT PATTERN
+    if [ "$rc" -ne "$2" ]; then not_ok "$1" "exit $rc, wanted $2"
+    elif ! grep -qE -- "$3" "$tmp/log"; then not_ok "$1" "no line matches \"$3\""
+    else ok "$1"; fi
+}
+get() { curl -s --max-time 10 --unix-socket "$state/adaptdl.sock" "http://localhost/api/v1/$1"; }
+submit() { # name, command as a YAML list
+    curl -s --max-time 10 --unix-socket "$state/adaptdl.sock" -H 'Content-Type: application/yaml' \
+        --data-binary "{apiVersion: adaptdl.petuum.com/v1, kind: AdaptDLJob, metadata: {name: $1},
+          spec: {template: {spec: {containers: [{name: main, command: $2}]}}}}" \
+        http://localhost/api/v1/jobs >"$tmp/log"
+}
+until_has() { # path, pattern: asks until the answer has it
+    for _ in $(seq 300); do
+        get "$1" >"$tmp/log"
+        grep -qE -- "$2" "$tmp/log" && return 0
+        sleep 0.05
+    done
+    return 1
+}
+expect() { if until_has "$2" "$3"; then ok "$1"; else not_ok "$1" "$2 never had \"$3\""; fi; }
+
+run --help; check help 0 '^  --nodes-file FILE'
+run --version; check version 0 '^adaptdl-sched [0-9]+\.[0-9]+\.[0-9]+$'
+run --print-config --interval 7 --policy fifo; check print_config 0 'intervalSeconds: 7'
+run --frobnicate; check unknown_flag 2 'adaptdl-sched: option --frobnicate is unknown'
+run --interval soon; check bad_interval 2 '^adaptdl-sched: --interval: .*"soon"'
+run --nodes 0; check bad_nodes 2 '^adaptdl-sched: --nodes: .*"0"'
+run extra; check extra_argument 2 '"extra" is no option'
+run --nodes 2 --nodes-file x; check nodes_twice 2 'cannot be used together'
+run --tls-cert x; check half_of_tls 2 'needed together'
+run --config "$tmp/none.yaml"; check missing_config 2 'none.yaml'
+run --state "$state" --policy best; check unknown_policy 2 'unknown policy "best"'
+long=$tmp/$(printf 'x%.0s' $(seq 120))
+run --state "$long"; check state_too_long 2 'longer than the 107 bytes'
+mkdir -p "$tmp/damaged"; head -c 8192 /dev/urandom >"$tmp/damaged/jobs.sqlite"
+cp "$tmp/damaged/jobs.sqlite" "$tmp/copy"
+run --state "$tmp/damaged"; check damaged_store 1 'damaged/jobs.sqlite'
+if cmp -s "$tmp/copy" "$tmp/damaged/jobs.sqlite"; then ok damaged_store_is_left_alone
+else not_ok damaged_store_is_left_alone "it was changed"; fi
+run --state "$tmp/damaged" --daemonize; check daemonize_tells_why 1 'damaged/jobs.sqlite'
+
+printf 'nodes:\n- {name: a, resources: {pods: 1}}\n' >"$tmp/nodes.yaml"
+run --state "$state" --nodes-file "$tmp/nodes.yaml" --daemonize
+check daemonize 0 "^ready unix:$state/adaptdl.sock$"
+run --state "$state"; check one_daemon_to_a_directory 1 'in use by another daemon \(process [0-9]+\)'
+submit one '[sh, -c, "trap \"exit 143\" TERM; while :; do sleep 0.1; done"]'
+expect job_runs jobs/default/one '"phase":"Running"'
+replica=$(pgrep -f "^sh -c trap .exit 143. TERM" | head -n 1)
+stop "$state"
+if [ -n "$replica" ] && kill -0 "$replica" 2>/dev/null; then ok replicas_outlive_the_daemon
+else not_ok replicas_outlive_the_daemon "the replica is gone"; fi
+run --state "$state" --nodes-file "$tmp/nodes.yaml" --daemonize
+expect it_is_taken_over jobs/default/one '"phase":"Running".*"readyReplicas":1,"group":1'
+submit two '[sleep, "0.2"]'
+expect no_room_for_a_second jobs/default/two '"phase":"Pending"'
+printf 'nodes:\n- {name: a, resources: {pods: 1}}\n- {name: b, resources: {pods: 1}}\n' >"$tmp/nodes.yaml"
+kill -HUP "$(cat "$state/adaptdl-sched.pid")"
+expect sighup_reads_nodes nodes '"name":"b","ready":true'
+expect a_new_node_is_used jobs/default/two '"phase":"Succeeded"'
+printf 'nodes:\n- {name: b, resources: {pods: 1}}\n' >"$tmp/nodes.yaml"
+kill -HUP "$(cat "$state/adaptdl-sched.pid")"
+expect a_node_that_goes_is_lost nodes '"name":"a","ready":false'
+expect its_job_moves jobs/default/one '"phase":"Running".*"allocation":\["b"\]'
+printf 'nodes: 7\n' >"$tmp/nodes.yaml"
+kill -HUP "$(cat "$state/adaptdl-sched.pid")"
+for _ in $(seq 100); do grep -q 'nodes stay as they are' "$state/daemon.log" && break; sleep 0.05; done
+if grep -q 'nodes stay as they are: .*nodes.yaml' "$state/daemon.log"; then ok bad_nodes_are_refused
+else not_ok bad_nodes_are_refused "the log does not say so"; fi
+curl -s --max-time 10 --unix-socket "$state/adaptdl.sock" -X DELETE http://localhost/api/v1/jobs/default/one >"$tmp/log"
+for _ in $(seq 200); do get jobs >"$tmp/log"; grep -q '"name":"one"' "$tmp/log" || break; sleep 0.05; done
+if grep -q '"name":"one"' "$tmp/log"; then not_ok deleted_job_is_gone "it is still there"
+else ok deleted_job_is_gone; fi
+stop "$state"
+if pgrep -f "$state" >"$tmp/log"; then not_ok nothing_is_left "processes are"; else ok nothing_is_left; fi
+exit $failed
