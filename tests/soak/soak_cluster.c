@@ -49,7 +49,7 @@ typedef struct soak {
 } soak;
 
 /* Seconds between two of them, on average. */
-static const double every_s[EVENTS] = {[KILL_REPLICA] = 2.5, [KILL_KEEPER] = 3.5, [KILL_DAEMON] = 5,
+static const double every_s[EVENTS] = {[KILL_REPLICA] = 1.7, [KILL_KEEPER] = 2.3, [KILL_DAEMON] = 3,
                                        [DRAIN] = 9,          [UNDRAIN] = 2,       [STREAM] = 0.7};
 
 static int setting(const char *name, int otherwise)
