@@ -130,7 +130,7 @@ static double unfairness(const rank *r, const candidate *c)
 }
 
 /* Longest first. Of equal ones those that run count as shorter: they are not stopped for a newcomer that
- * is no better. Then in order of submission. */
+ * is no better. Then the older ones, so that jobs that never report are served as they came. */
 static int by_time_left(const void *a, const void *b, void *jobs)
 {
     int i = *(const int *)a, j = *(const int *)b;
@@ -139,7 +139,7 @@ static int by_time_left(const void *a, const void *b, void *jobs)
         return x->t1 > y->t1 ? -1 : 1;
     if ((x->job->replicas > 0) != (y->job->replicas > 0))
         return x->job->replicas > 0 ? 1 : -1;
-    return i - j;
+    return j - i;
 }
 
 /* Steps 3 and 4. Jobs that declare no work are put in the middle, the others ranked over 1 .. J. */

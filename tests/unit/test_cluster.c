@@ -38,13 +38,14 @@ static adl_status open_world(world *w, const char *policy)
     adl_status status = adl_policy_new(policy, &w->policy);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options options = {.resource_names = resources,
-                                    .resource_count = 1,
-                                    .nodes = w->nodes,
-                                    .node_count = 2,
-                                    .policy = w->policy,
-                                    .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
-                                    .executor = {w, start, terminate}};
+    adli_cluster_options options = {
+        .resource_names = resources,
+        .resource_count = 1,
+        .nodes = w->nodes,
+        .node_count = 2,
+        .policy = w->policy,
+        .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
+        .executor = {.self = w, .start = start, .terminate = terminate}};
     return adli_cluster_new(&options, &w->cluster);
 }
 
