@@ -72,11 +72,12 @@ static bool start_daemon(soak *s)
     return false;
 }
 
-/* Short pauses and cheap restarts: these jobs last seconds, not hours. */
+/* Cheap restarts, as these jobs last seconds, not hours; and short pauses, as they are doubled with every
+ * failure, and the last job of all is the only one left to be killed. */
 static bool prepare(soak *s)
 {
     static const char config[] = "intervalSeconds: 0.5\neventDelaySeconds: 0.2\n"
-                                 "retryPauseSeconds: 0.05\nhistorySeconds: 1\n"
+                                 "retryPauseSeconds: 0.001\nhistorySeconds: 1\n"
                                  "policy:\n  parameters: {restart_cost_s: 0.3}\n";
     char path[128];
     if (!cluster_new(&s->c))
