@@ -307,7 +307,8 @@ static void scan_job(local *self, const char *uid)
     for (struct dirent *entry; (entry = readdir(stream));) {
         char *end;
         long number = strtol(entry->d_name, &end, 10);
-        if (strncmp(entry->d_name, "gone-", 5) == 0)
+        if (strncmp(entry->d_name, "gone-", 5) == 0 ||
+            strncmp(entry->d_name, "forgotten.tmp.", 14) == 0) /* of one that was killed */
             adli_tree_remove(dir, entry->d_name);
         else if (!*end && end != entry->d_name && number >= 1 && number <= INT_MAX &&
                  adli_local_find(self, uid, (int)number, &item) != ADL_OK)

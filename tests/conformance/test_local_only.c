@@ -86,6 +86,21 @@ TEST(a_damaged_result_is_a_lost_replica)
     CLOSE();
 }
 
+TEST(what_a_killed_scheduler_was_writing_is_cleared_away)
+{
+    char path[256];
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, "exit 0"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    snprintf(path, sizeof path, "%s/jobs/job/groups/forgotten.tmp.1", site->state);
+    FILE *file = fopen(path, "w");
+    REQUIRE(file && fclose(file) == 0);
+    REQUIRE_OK(adlt_reopen(site));
+    CHECK(access(path, F_OK) != 0);
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_REPLICA_SUCCEEDED);
+    CLOSE();
+}
+
 TEST(limits_are_kept_by_control_groups_of_version_1)
 {
     adli_group_spec spec;

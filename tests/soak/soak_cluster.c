@@ -19,16 +19,26 @@ enum { JOBS = 20, SANITIZED = 1 };
 #else
 enum { JOBS = 200, SANITIZED = 0 };
 #endif
-enum { JOBS_MAX = 1000, STREAMS = 6, WARM_UP = 4, GROWTH_KIB_MAX = 16384, STUCK_S = 180 };
+enum {
+    JOBS_MAX = 1000,
+    PAYLOAD_BYTES = 2 << 20,
+    STREAMS = 6,
+    WARM_UP = 4,
+    GROWTH_KIB_MAX = 16384,
+    STUCK_S = 180
+};
 
 typedef enum event { KILL_REPLICA, KILL_KEEPER, KILL_DAEMON, DRAIN, UNDRAIN, STREAM, EVENTS } event;
 
 typedef struct soak {
     cluster c;
     adli_rng rng;
-    char mark[128], temporary[96];
+    char mark[128], temporary[96], directory[96];
     int jobs, submitted, finished, failed;
     train_job plans[JOBS_MAX];
+    bool with_files[JOBS_MAX]; /* submitted with the command line, from a directory */
+    pid_t submitter;           /* the command line at work; 0: none */
+    int uploads, interrupted_uploads;
     bool daemon_may_die;
     int drained; /* node, -1: none */
     double next_s[EVENTS];
@@ -39,7 +49,7 @@ typedef struct soak {
 } soak;
 
 /* Seconds between two of them, on average. */
-static const double every_s[EVENTS] = {[KILL_REPLICA] = 2.5, [KILL_KEEPER] = 3.5, [KILL_DAEMON] = 5,
+static const double every_s[EVENTS] = {[KILL_REPLICA] = 1.7, [KILL_KEEPER] = 2.3, [KILL_DAEMON] = 3,
                                        [DRAIN] = 9,          [UNDRAIN] = 2,       [STREAM] = 0.7};
 
 static int setting(const char *name, int otherwise)
@@ -62,11 +72,12 @@ static bool start_daemon(soak *s)
     return false;
 }
 
-/* Short pauses and cheap restarts: these jobs last seconds, not hours. */
+/* Cheap restarts, as these jobs last seconds, not hours; and short pauses, as they are doubled with every
+ * failure, and the last job of all is the only one left to be killed. */
 static bool prepare(soak *s)
 {
     static const char config[] = "intervalSeconds: 0.5\neventDelaySeconds: 0.2\n"
-                                 "retryPauseSeconds: 0.05\nhistorySeconds: 1\n"
+                                 "retryPauseSeconds: 0.001\nhistorySeconds: 1\n"
                                  "policy:\n  parameters: {restart_cost_s: 0.3}\n";
     char path[128];
     if (!cluster_new(&s->c))
@@ -76,6 +87,7 @@ static bool prepare(soak *s)
     if (!file || fputs(config, file) < 0 || fclose(file) != 0)
         return false;
     snprintf(s->temporary, sizeof s->temporary, "%s.tmp", s->c.state);
+    snprintf(s->directory, sizeof s->directory, "%s.job", s->c.state);
     snprintf(s->mark, sizeof s->mark, "ADL_SOAK_MARK=%s", s->c.state);
     setenv("ADL_SOAK_MARK", s->c.state, 1);
     setenv("TMPDIR", s->temporary, 1);
@@ -108,15 +120,87 @@ static train_job choose_job(soak *s)
     return job;
 }
 
+static bool kill_daemon(soak *s);
+
+/* A directory with a job file and something to send. */
+static bool write_directory(soak *s, const char *text)
+{
+    static char payload[PAYLOAD_BYTES];
+    char path[160];
+    mkdir(s->directory, 0700);
+    snprintf(path, sizeof path, "%s/adaptdljob.yaml", s->directory);
+    FILE *file = fopen(path, "w");
+    bool good = file && fputs(text, file) >= 0;
+    if (file)
+        good = fclose(file) == 0 && good;
+    snprintf(path, sizeof path, "%s/payload", s->directory);
+    file = fopen(path, "w");
+    good = good && file && fwrite(payload, sizeof payload, 1, file) == 1;
+    return file && fclose(file) == 0 && good;
+}
+
+/* With the command line, in the background; now and then the daemon dies meanwhile. */
+static void start_submitter(soak *s, const char *text)
+{
+    char log[128];
+    if (!write_directory(s, text)) {
+        ADLT_FAIL("%s cannot be written", s->directory);
+        return;
+    }
+    snprintf(log, sizeof log, "%s/submit.log", s->c.state);
+    s->submitter = fork();
+    if (s->submitter == 0) {
+        int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+        dup2(out, 1);
+        dup2(out, 2);
+        execl(cluster_program("bin/adaptdl"), "adaptdl", "submit", s->directory, "--state",
+              s->c.state, (char *)NULL);
+        _exit(127);
+    }
+    s->uploads++;
+    if (s->daemon_may_die && adli_rng_below(&s->rng, 2)) {
+        usleep((useconds_t)adli_rng_range(&s->rng, 0, 40000));
+        siginfo_t over = {0};
+        waitid(P_PID, (id_t)s->submitter, &over, WEXITED | WNOHANG | WNOWAIT);
+        s->interrupted_uploads += over.si_pid == 0;
+        s->counts[KILL_DAEMON] += kill_daemon(s);
+    }
+}
+
+/* Waits for the command line. It may have failed though the job is in: its answer got lost. */
+static void look_at_submitter(soak *s)
+{
+    char path[64];
+    int status;
+    if (waitpid(s->submitter, &status, WNOHANG) != s->submitter)
+        return;
+    s->submitter = 0;
+    snprintf(path, sizeof path, "/api/v1/jobs/default/soak-%03d", s->submitted);
+    int code = cluster_code(&s->c, "GET", path, NULL);
+    if (code != 200 && status == 0)
+        ADLT_FAIL("soak-%03d: submitted, but not there (%d)", s->submitted, code);
+    s->submitted += code == 200;
+}
+
 /* In once it is known to be: 201, or 409 after an answer that got lost with the daemon. */
 static void submit_next(soak *s)
 {
     char text[1024], name[32];
     train_job *job = &s->plans[s->submitted];
-    if (job->epochs == 0)
+    if (s->submitter) {
+        look_at_submitter(s);
+        return;
+    }
+    if (job->epochs == 0) {
         *job = choose_job(s);
+        s->with_files[s->submitted] = adli_rng_below(&s->rng, 4) == 0;
+    }
     snprintf(name, sizeof name, "soak-%03d", s->submitted);
     train_job_file(job, name, text, sizeof text);
+    if (s->with_files[s->submitted]) {
+        start_submitter(s, text);
+        return;
+    }
     int code = cluster_code(&s->c, "POST", "/api/v1/jobs", text);
     if (code == 201 || code == 409)
         s->submitted++;
@@ -289,6 +373,8 @@ static void run(soak *s, int jobs, bool disturbed)
             int before = s->submitted;
             submit_next(s);
             burst -= s->submitted > before;
+            if (s->submitter)
+                usleep(5000);
         } else
             usleep(20000);
         if (s->finished != last) {
@@ -306,6 +392,17 @@ static void run(soak *s, int jobs, bool disturbed)
 }
 
 /* ---- what must hold in the end ---- */
+
+/* Of the groups only the number of the last is kept. */
+static void check_groups(const char *name, const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "forgotten") != 0)
+            ADLT_FAIL("%s: %s is left in %s", name, entry->d_name, path);
+    if (dir)
+        closedir(dir);
+}
 
 static void check_job(soak *s, json_t *job)
 {
@@ -331,9 +428,12 @@ static void check_job(soak *s, json_t *job)
         if (end.groups < 2)
             ADLT_FAIL("%s crashed and was not started again", name);
     }
+    struct stat info;
+    snprintf(path, sizeof path, "%s/jobs/%s/source/workspace/payload", s->c.state, uid);
+    if (s->with_files[number] && (stat(path, &info) != 0 || info.st_size != PAYLOAD_BYTES))
+        ADLT_FAIL("%s: its files are not there", name);
     snprintf(path, sizeof path, "%s/jobs/%s/groups", s->c.state, uid);
-    if (entries(path) > 1) /* "forgotten" */
-        ADLT_FAIL("%s: groups are left in %s", name, path);
+    check_groups(name, path);
     s->restarts += json_integer_value(json_object_get(job, "restarts"));
     s->failures += json_integer_value(json_object_get(job, "failures"));
     s->starts += end.starts;
@@ -410,6 +510,8 @@ static void check_leftovers(soak *s)
     CHECK_INT(entries(s->temporary), 0);
     snprintf(path, sizeof path, "%s/uploads", s->c.state);
     CHECK_INT(entries(path), 0);
+    snprintf(path, sizeof path, "%s/incoming", s->c.state);
+    CHECK_INT(entries(path), 0);
     snprintf(path, sizeof path, "%s/jobs", s->c.state);
     CHECK_INT(entries(path), 0);
     CHECK(access(s->c.socket, F_OK) != 0);
@@ -446,15 +548,18 @@ TEST(many_jobs_and_many_kills)
     if (!adlt_failed) {
         check_holdings(&s, &early);
         check_results(&s);
+    }
+    if (!adlt_failed) {
         delete_all(&s);
         CHECK_STR(database_ask(&s.c, "PRAGMA integrity_check"), "ok");
         CHECK_INT(cluster_end(&s.c, SIGTERM), 0);
         check_leftovers(&s);
     }
     printf("info - %d of %d jobs succeeded; %d kills of replicas, %d of keepers, %d of the daemon; "
-           "%d drains, %d clients\n",
+           "%d drains, %d clients, %d uploads (daemon killed during %d)\n",
            s.finished - s.failed, s.jobs, s.counts[KILL_REPLICA], s.counts[KILL_KEEPER],
-           s.counts[KILL_DAEMON], s.counts[DRAIN], s.counts[STREAM]);
+           s.counts[KILL_DAEMON], s.counts[DRAIN], s.counts[STREAM], s.uploads,
+           s.interrupted_uploads);
     printf("info - %ld jobs crashed by themselves; %ld restarts, %ld after failures; %ld replicas "
            "started; grown %ld times, shrunk %ld times; %d control groups at a time; %.0f s\n",
            s.crashes, s.restarts, s.failures, s.starts, s.grown, s.shrunk, s.most_cgroups,
@@ -464,4 +569,5 @@ TEST(many_jobs_and_many_kills)
     adli_shm_sweep(); /* of replicas that died while they met */
     cluster_free(&s.c);
     rmdir(s.temporary);
+    nftw(s.directory, cluster_remove_entry, 4, FTW_DEPTH | FTW_PHYS);
 }
