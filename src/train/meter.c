@@ -206,7 +206,9 @@ adl_status adl_meter_begin(adl_meter *meter, adl_meter_pass *pass)
     adl_context *ctx = meter->ctx;
     adl_loop *loop = ctx->current;
     if (!loop || !loop->in_step)
-        return adli_fail(ADL_ESTATE, "%s: a backward pass outside a loop over data", meter->name);
+        return adli_fail(ADL_ESTATE,
+                         "%s: a backward pass outside a loop over data from an elastic loader",
+                         meter->name);
     adl_status status = adli_loop_trains(loop);
     if (status != ADL_OK)
         return status;
