@@ -32,7 +32,8 @@ def main():
         nn.Conv2d(1, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(),
         nn.Flatten(), nn.Linear(32 * 6 * 6, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    scaler = torch.cuda.amp.GradScaler(enabled=cuda)
+    # PyTorch 2.3 and later have it for every kind of device; before, it was CUDA's.
+    scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)(enabled=cuda)
     adaptdl.torch.init_process_group("nccl" if cuda else "gloo")
     model = adaptdl.torch.AdaptiveDataParallel(model, optimizer, mp_scaler=scaler)
     stats = adaptdl.torch.Accumulator()

@@ -10,10 +10,11 @@ import sys
 import torch
 
 _NAMES = {True: "train", False: "t10k"}
-_FILES = (("images-idx3", 2051, 16), ("labels-idx1", 2049, 8))
+# Kind, magic number, bytes of the header, bytes of an item.
+_FILES = (("images-idx3", 2051, 16, 28 * 28), ("labels-idx1", 2049, 8, 1))
 
 
-def _read(directory, train, kind, magic, header):
+def _read(directory, train, kind, magic, header, size):
     path = os.path.join(directory, "{}-{}-ubyte".format(_NAMES[train], kind))
     try:
         with open(path, "rb") as file:
@@ -22,8 +23,8 @@ def _read(directory, train, kind, magic, header):
         sys.exit("{}: {} (tools/get-mnist fetches MNIST, make_digits generates digits)".format(
             path, error.strerror))
     count = int.from_bytes(data[4:8], "big")
-    if int.from_bytes(data[:4], "big") != magic or len(data) < header + count:
-        sys.exit("{}: not a file of MNIST".format(path))
+    if int.from_bytes(data[:4], "big") != magic or len(data) != header + count * size:
+        sys.exit("{}: not a file of MNIST, or not all of it".format(path))
     return torch.frombuffer(bytearray(data[header:]), dtype=torch.uint8), count
 
 

@@ -6,6 +6,7 @@ pieces of them, on any number of replicas. Any text file will do: by default thi
 
 import argparse
 import math
+import sys
 
 import torch
 import torch.nn as nn
@@ -35,8 +36,11 @@ class LanguageModel(nn.Module):
 
 def read_text(path):
     """The file's characters as numbers, and how many different ones there are."""
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        sys.exit("{}: {}".format(path, error.strerror))
     alphabet = {character: index for index, character in enumerate(sorted(set(text)))}
     return torch.tensor([alphabet[character] for character in text]), len(alphabet)
 
