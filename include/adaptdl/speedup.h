@@ -33,8 +33,9 @@ ADL_API adl_batch_choice adl_speedup_choice(adl_speedup *speedup, int nodes, int
 
 /* Initial-batch steps' worth of progress per second: optimize(N, R) / B0 * exp(-residual), where
  * residual = mean log(measured / modelled step time) at that replica count, single-node and
- * multi-node kept apart, linear in log R between profiled counts, constant outside, 0 where nothing
- * was measured, at most 50 in size. R without a model. */
+ * multi-node kept apart, linear in log R between profiled counts, constant outside; where only the
+ * other of the two was measured, that one's: a machine that is slower than modelled is so on two nodes
+ * as well. 0 where nothing was measured, at most 50 in size. R without a model. */
 ADL_API double adl_speedup_rate(adl_speedup *speedup, int nodes, int replicas);
 
 /* Was there a model? */

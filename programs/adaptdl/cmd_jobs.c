@@ -163,9 +163,16 @@ const cli_command command_ls = {
 
 static void show(const char *label, const char *text)
 {
-    printf("%-14s ", label);
-    term_line(stdout, text);
-    putchar('\n');
+    do { /* further lines below the first */
+        char line[400];
+        size_t length = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, text);
+        printf("%-14s ", label);
+        term_line(stdout, line);
+        putchar('\n');
+        text += length;
+        label = "";
+    } while (*text++ && *text);
 }
 
 static void show_time(const char *label, double time_s)

@@ -119,6 +119,19 @@ static bool is_failure(const adli_replica_view *view, bool lost)
     return view->state == ADLI_REPLICA_FAILED && !(lost && !view->reason[0]);
 }
 
+/* How it ended, in the backend's words if it has any. */
+static void fate_of(const adli_replica_view *view, char *out, size_t size)
+{
+    if (view->message[0])
+        snprintf(out, size, "%s", view->message);
+    else if (view->exit_code > 128 && view->exit_code < 128 + 65)
+        snprintf(out, size, "ended by signal %d", view->exit_code - 128);
+    else if (view->exit_code >= 0)
+        snprintf(out, size, "exited with %d", view->exit_code);
+    else
+        snprintf(out, size, "failed");
+}
+
 /* The first failure of a group is its cause; the others follow from it. */
 static void note_failures(adli_core *core, adli_kept_job *job, int group,
                           const adli_replica_view *views, int count, double now_s)
@@ -130,21 +143,11 @@ static void note_failures(adli_core *core, adli_kept_job *job, int group,
         const adli_replica_view *view = &views[rank];
         if (!is_failure(view, lost))
             continue;
-        char message[512], tail[3 * TAIL_BYTES], fields[160];
-        int used =
-            snprintf(message, sizeof message, "replica %d of %d (group %d) ", rank, count, group);
-        if (view->exit_code > 128 && view->exit_code < 128 + 65)
-            used += snprintf(message + used, sizeof message - (size_t)used, "ended by signal %d",
-                             view->exit_code - 128);
-        else if (view->exit_code >= 0)
-            used += snprintf(message + used, sizeof message - (size_t)used, "exited with %d",
-                             view->exit_code);
-        else
-            used += snprintf(message + used, sizeof message - (size_t)used, "failed");
-        if (view->reason[0])
-            used += snprintf(message + used, sizeof message - (size_t)used, ", %s", view->reason);
-        if (view->message[0])
-            snprintf(message + used, sizeof message - (size_t)used, ": %s", view->message);
+        char message[512], fate[192], tail[3 * TAIL_BYTES], fields[160];
+        fate_of(view, fate, sizeof fate);
+        snprintf(message, sizeof message, "replica %d of %d (group %d)%s%s%s %s", rank, count,
+                 group, view->reason[0] ? ", " : "", view->reason, view->reason[0] ? ":" : "",
+                 fate);
         log_tail(core, job, group, rank, tail);
         adli_core_failure(job, view->reason, message, tail);
         snprintf(fields, sizeof fields,

@@ -23,7 +23,7 @@ const adli_constant adli_constants[ADLI_CONSTANTS] = {
     {"", "maxRetries", ADLI_INT, AT(max_retries), 0, 1000000, 3,
      "how often a job that failed by itself is tried again, for jobs without maxRetries"},
     {"", "retryPauseSeconds", ADLI_NUMBER, AT(retry_pause_s), 0, 86400, 5,
-     "before the first retry; doubled with every further one"},
+     "before the first retry; doubled with every further one, up to 300"},
     {"", "listen", ADLI_TEXT, AT(listen), 0, 280, 0,
      "ADDRESS:PORT or [ADDRESS]:PORT for the API over TCP; empty: the Unix socket only"},
     {"", "tokenFile", ADLI_TEXT, AT(token_file), 0, 4000, 0,

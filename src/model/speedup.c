@@ -88,14 +88,14 @@ static adl_status measure(adl_speedup *speedup, const adl_profile_point *profile
     return ADL_OK;
 }
 
-/* Linear in log R between profiled counts, constant outside, 0 where there is none. */
+/* Linear in log R between profiled counts, constant outside; of the other kind where there is none. */
 static double residual_at(const adl_speedup *speedup, bool multi, int replicas)
 {
     const residual *rows = speedup->residuals[multi];
     size_t count = speedup->residual_count[multi];
     double x = log(replicas);
     if (count == 0)
-        return 0;
+        return speedup->residual_count[!multi] ? residual_at(speedup, !multi, replicas) : 0;
     if (x <= rows[0].log_replicas)
         return rows[0].mean;
     for (size_t i = 1; i < count; i++) {

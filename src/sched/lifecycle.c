@@ -7,6 +7,10 @@ const char *adli_phase_name(adli_phase phase)
     return names[phase];
 }
 
+/* Doubling ends here, unless the first pause is longer already: a job with many retries should not wait
+ * for days. */
+enum { LONGEST_PAUSE_S = 300 };
+
 static adli_action stop(adli_life *life, double now_s)
 {
     life->phase = ADLI_STOPPING;
@@ -31,8 +35,8 @@ static adli_action group_over(adli_life *life, const adli_observed *seen, const 
         if (rules->forgive_s > 0 && now_s - life->started_s >= rules->forgive_s)
             life->failures = 0;
         double pause_s = rules->retry_pause_s;
-        for (int i = 0; i < life->failures && i < 16; i++)
-            pause_s *= 2;
+        for (int i = 0; i < life->failures && pause_s < LONGEST_PAUSE_S; i++)
+            pause_s = pause_s * 2 < LONGEST_PAUSE_S ? pause_s * 2 : LONGEST_PAUSE_S;
         life->retry_at_s = now_s + pause_s;
         if (++life->failures > rules->max_retries)
             life->phase = ADLI_FAILED;

@@ -50,7 +50,7 @@ typedef struct adli_observed {
 typedef struct adli_rules {
     double grace_s;             /* from SIGTERM to SIGKILL */
     int max_retries;            /* after failures of the job's own */
-    double retry_pause_s;       /* doubled with every failure */
+    double retry_pause_s;       /* doubled with every failure, up to five minutes */
     double interrupted_pause_s; /* before a group is started anew that was interrupted unasked */
     double forgive_s; /* a group that ran this long wipes out earlier failures; 0: never */
 } adli_rules;

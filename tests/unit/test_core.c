@@ -496,7 +496,7 @@ TEST(failures_are_retried_with_pauses_then_final_with_the_log)
     CHECK_STR(text_of(&w, "bad", "phase"), "Failed");
     CHECK_STR(text_of(&w, "bad", "reason"), "OOMKilled");
     CHECK_STR(text_of(&w, "bad", "message"),
-              "replica 0 of 1 (group 3) ended by signal 9, OOMKilled\n"
+              "replica 0 of 1 (group 3), OOMKilled: ended by signal 9\n"
               "starting\n?[31mTraceback?[0m ?\xc3\xa9\nlast line");
     CHECK_INT(w.fake->broken, 0);
     close_world(&w);

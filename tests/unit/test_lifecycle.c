@@ -67,6 +67,16 @@ TEST(an_interrupted_replica_is_not_a_failure)
     CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 1), ADLI_START);
 }
 
+TEST(pauses_stop_growing)
+{
+    const adli_rules patient = {.grace_s = 30, .max_retries = 100, .retry_pause_s = 10};
+    adli_life life = {.phase = ADLI_RUNNING, .group = 1, .failures = 40};
+    adli_observed failed = {.wanted = 1, .started = 1, .failed = 1};
+    CHECK_INT(adli_lifecycle(&life, &failed, &patient, 1000), ADLI_CLEAN);
+    CHECK_INT(life.phase, ADLI_PENDING);
+    CHECK_NEAR(life.retry_at_s, 1300, 1e-9);
+}
+
 TEST(failures_are_retried_with_growing_pauses_then_final)
 {
     adli_life life = {0};

@@ -97,6 +97,16 @@ TEST(measured_times_correct_the_rate)
     adl_speedup_free(speedup);
 }
 
+TEST(what_was_measured_on_one_node_counts_for_two)
+{
+    const adl_profile_point profile[] = {measured(1, 1, 64, 4), measured(1, 2, 64, 2)};
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, &limits, profile, ADLI_COUNT(profile), 64, &speedup));
+    CHECK_NEAR(correction(speedup, 2, 2), 1.0 / 2, 1e-12);
+    CHECK_NEAR(correction(speedup, 2, 16), 1.0 / 2, 1e-12);
+    adl_speedup_free(speedup);
+}
+
 TEST(wild_measurements_leave_the_rate_finite)
 {
     const adl_profile_point profile[] = {{1, 2, 64, 1, 1e-300}, {2, 2, 64, 1, 1e300}};
