@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 static const double forget_wait_s = 2;
-enum { SWEEPS = 80 };
+enum { CLEAN_LOOKS = 3, SWEEPS = 80 };
 
 adl_status adli_local_check_name(const char *uid, int number)
 {
@@ -123,21 +123,23 @@ bool adli_local_settle(int dir, int rank, const adli_result *result)
 }
 
 /* The keeper was killed. The replica dies with it, but not what the replica started: that is found by
- * its mark. True when nothing is left. Processes that are in the middle of exec for all that time are
- * taken for what they look like: without an environment. */
+ * its mark. True when nothing is left: not seen in several looks at a stretch, since a process that forks and
+ * ends while /proc is being read is not in that look, and neither is its child. Processes that are in
+ * the middle of exec for all that time are taken for what they look like: without an environment. */
 static bool sweep(const local *self, const group *item, int rank, int claim)
 {
     char mark[PATH_MAX];
     unsigned long long since = adli_claim_born(claim);
     adli_cgroup cgroup = adli_local_cgroup(self, item, rank);
     adli_local_mark(self, item->uid, item->number, rank, mark, sizeof mark);
-    int clean = 0, unsure;
+    int clean = 0, sure = 0, unsure;
     for (int i = 0; i < SWEEPS; i++) {
         adli_cgroup_kill(&cgroup);
         bool none =
             adli_procs_kill_marked(mark, since, &unsure) == 0 && adli_cgroup_remove(&cgroup);
         clean = none ? clean + 1 : 0;
-        if (none && unsure == 0)
+        sure = none && unsure == 0 ? sure + 1 : 0;
+        if (sure == CLEAN_LOOKS)
             return true;
         nanosleep(&(struct timespec){.tv_nsec = 2500000}, NULL);
     }
