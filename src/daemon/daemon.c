@@ -8,6 +8,7 @@
 #include "daemon/api.h"
 #include "daemon/core_impl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -137,6 +138,17 @@ static adl_status lock_state(daemon_state *d)
     if (ftruncate(d->lock_fd, 0) != 0 || pwrite(d->lock_fd, pid, (size_t)length, 0) != length)
         return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
     return ADL_OK;
+}
+
+/* Files of uploads lose their names at once; one whose daemon was killed just before that is still there. */
+static void clear_uploads(const daemon_state *d)
+{
+    DIR *dir = opendir(d->uploads);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (strncmp(entry->d_name, "upload-", 7) == 0)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
 }
 
 static adl_status open_log(daemon_state *d)
@@ -327,6 +339,8 @@ static adl_status run(daemon_state *d, const sigset_t *signals)
     adl_status status = open_state(d);
     if (status == ADL_OK)
         status = lock_state(d);
+    if (status == ADL_OK)
+        clear_uploads(d);
     if (status == ADL_OK && d->options->background)
         status = open_log(d);
     if (status == ADL_OK)

@@ -73,7 +73,10 @@ replica=$(pgrep -f "^sh -c trap .exit 143. TERM" | head -n 1)
 stop "$state"
 if [ -n "$replica" ] && kill -0 "$replica" 2>/dev/null; then ok replicas_outlive_the_daemon
 else not_ok replicas_outlive_the_daemon "the replica is gone"; fi
+touch "$state/uploads/upload-aBcDeF"
 run --state "$state" --nodes-file "$tmp/nodes.yaml" --daemonize
+if [ -z "$(ls "$state/uploads")" ]; then ok uploads_of_killed_daemons_are_removed
+else not_ok uploads_of_killed_daemons_are_removed "$(ls "$state/uploads")"; fi
 expect it_is_taken_over jobs/default/one '"phase":"Running".*"readyReplicas":1,"group":1'
 submit two '[sleep, "0.2"]'
 expect no_room_for_a_second jobs/default/two '"phase":"Pending"'
