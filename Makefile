@@ -20,6 +20,7 @@ help:
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
 ## make bench    the performance table
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
+## make python   the Python package for PYTHONPATH (build/python/lib)
 ## make wheel    the Python package, in dist/
 ## make check    format, lint, layering, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
@@ -67,9 +68,11 @@ bench: build
 	@tools/setup bench
 	@tools/bench $(BUILD)
 
-bench-torch: setup
+python: setup
 	@tools/setup python
 	@tools/build-python
+
+bench-torch: python
 	@tools/bench-torch
 
 wheel: setup
