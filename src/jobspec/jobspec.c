@@ -3,7 +3,6 @@
 #include "jobspec/jobspec.h"
 
 #include "base/mem.h"
-#include "jobspec/canonical.h"
 #include "jobspec/collect.h"
 #include "jobspec/pod.h"
 
@@ -189,12 +188,23 @@ static adl_status expect_text(const adli_field *root, const char *key, const cha
     return status;
 }
 
-/* What is stored must be readable again, so it is held to the limit of job files too. */
+static int take_json(const char *data, size_t length, void *user)
+{
+    adli_buf_append(user, data, length);
+    return 0;
+}
+
+/* The one text that stands for a job: keys sorted, no spaces. What is stored must be readable again, so
+ * it is held to the limit of job files too. */
 static adl_status keep_json(const adli_field *root, char **out)
 {
     adli_buf text;
     adli_buf_init(&text, (size_t)ADLI_DOC_EXPANDED_MAX * 8);
-    adl_status status = adli_canonical(root->value, &text);
+    adl_status status = ADL_OK;
+    if (json_dump_callback(root->value, take_json, &text, JSON_COMPACT | JSON_SORT_KEYS) != 0)
+        status = adli_fail_memory("a job as JSON");
+    if (status == ADL_OK)
+        status = adli_buf_check(&text);
     if (status == ADL_OK && text.length > ADLI_JOB_FILE_MAX)
         status = adli_field_fail(root, "is %zu bytes long as JSON, at most %d are allowed",
                                  text.length, ADLI_JOB_FILE_MAX);
