@@ -1,6 +1,7 @@
 #include "term.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -12,28 +13,6 @@
 
 /* ---- text of others ---- */
 
-/* Length of the well-formed UTF-8 character at p (at most left bytes) and its code point; 0:
- * none. */
-static size_t decode(const unsigned char *p, size_t left, uint32_t *code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80                   ? 1
-                    : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-                    : (p[0] & 0xf0) == 0xe0       ? 3
-                    : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                                  : 0;
-    if (length == 0 || length > left)
-        return 0;
-    *code = length == 1 ? p[0] : p[0] & (0xffu >> (length + 1));
-    for (size_t i = 1; i < length; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        *code = *code << 6 | (p[i] & 0x3fu);
-    }
-    bool bad = *code < least[length] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000);
-    return bad ? 0 : length;
-}
-
 static bool harmless(uint32_t code)
 {
     return code >= 0x20 && !(code >= 0x7f && code < 0xa0) && /* C0, DEL, C1 */
@@ -43,10 +22,9 @@ static bool harmless(uint32_t code)
 
 void term_clean(adli_buf *out, const char *text, size_t length)
 {
-    const unsigned char *p = (const unsigned char *)text;
     for (size_t i = 0; i < length;) {
         uint32_t code;
-        size_t step = decode(p + i, length - i, &code);
+        size_t step = adli_utf8_decode(text + i, length - i, &code);
         if (step > 0 && harmless(code))
             adli_buf_append(out, text + i, step);
         else

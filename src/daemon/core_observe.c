@@ -2,6 +2,7 @@
 #include "daemon/core_impl.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,46 +12,22 @@
 
 enum { TAIL_BYTES = 2048, TAIL_LINES = 20 };
 
-/* The length of the valid UTF-8 sequence at text, 0 when there is none. Overlong forms, surrogates and
- * what is beyond U+10FFFF are not valid. */
-static int utf8_length(const unsigned char *text, size_t left)
-{
-    static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int length = text[0] < 0x80             ? 1
-                 : (text[0] & 0xe0) == 0xc0 ? 2
-                 : (text[0] & 0xf0) == 0xe0 ? 3
-                 : (text[0] & 0xf8) == 0xf0 ? 4
-                                            : 0;
-    if (length <= 1 || (size_t)length > left)
-        return length == 1;
-    unsigned long code = text[0] & (0x7fu >> length);
-    for (int i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    bool bad = code < least[length] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff);
-    return bad ? 0 : length;
-}
-
 /* Copies what is printable; the rest becomes '?'. Returns the length. */
 static size_t clean_text(const char *from, size_t length, char *to)
 {
-    const unsigned char *bytes = (const unsigned char *)from;
     size_t used = 0;
     for (size_t i = 0; i < length;) {
-        int step = utf8_length(bytes + i, length - i);
-        bool control = step == 1 && ((bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') ||
-                                     bytes[i] == 0x7f);
-        if (step == 0 || control) {
-            if (bytes[i] != '\r')
+        uint32_t code;
+        size_t step = adli_utf8_decode(from + i, length - i, &code);
+        if (step == 0 || (code < 0x20 && code != '\n' && code != '\t') || code == 0x7f) {
+            if (from[i] != '\r')
                 to[used++] = '?';
             i++;
             continue;
         }
-        memcpy(to + used, from + i, (size_t)step);
-        used += (size_t)step;
-        i += (size_t)step;
+        memcpy(to + used, from + i, step);
+        used += step;
+        i += step;
     }
     to[used] = 0;
     return used;

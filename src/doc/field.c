@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -58,32 +59,24 @@ adli_field adli_field_at(const adli_field *collection, size_t index)
 }
 
 /* Length of the UTF-8 character at text, 0 when it is none that a line of a message should hold. */
-static size_t printable(const unsigned char *text)
+static size_t printable(const char *text)
 {
-    static const unsigned char least[] = {0, 0, 0xc2, 0xe0, 0xf0};
-    if (text[0] < 0x80)
-        return text[0] >= 0x20 && text[0] != 0x7f;
-    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < least[length] || text[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    bool control = text[0] == 0xc2 && text[1] < 0xa0;
-    bool line_end = text[0] == 0xe2 && text[1] == 0x80 && (text[2] == 0xa8 || text[2] == 0xa9);
-    return control || line_end ? 0 : length;
+    uint32_t code = 0;
+    size_t length = adli_utf8_decode(text, 4, &code);
+    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029;
+    return length > 0 && !control ? length : 0;
 }
 
 const char *adli_show(const char *text, char *out, size_t size)
 {
     size_t used = 0;
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
+    for (const char *at = text; *at;) {
         size_t length = printable(at), taken = length ? length : 1;
         if (used + taken + 4 > size) {
             memcpy(out + used, "...", 4);
             return out;
         }
-        memcpy(out + used, length ? (const char *)at : "?", taken);
+        memcpy(out + used, length ? at : "?", taken);
         used += taken;
         at += taken;
     }

@@ -1,6 +1,7 @@
 #include "httpd/target.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <arpa/inet.h>
 #include <stdint.h>
@@ -18,45 +19,18 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Length of the UTF-8 sequence at text (Unicode 15, table 3-7), 0 when it is none. */
-static int utf8_length(const unsigned char *text)
-{
-    unsigned char first = text[0], low = 0x80, high = 0xbf;
-    int length = first < 0x80                     ? 1
-                 : first >= 0xc2 && first <= 0xdf ? 2
-                 : (first & 0xf0) == 0xe0         ? 3
-                 : first >= 0xf0 && first <= 0xf4 ? 4
-                                                  : 0;
-    if (first == 0xe0)
-        low = 0xa0;
-    else if (first == 0xed)
-        high = 0x9f;
-    else if (first == 0xf0)
-        low = 0x90;
-    else if (first == 0xf4)
-        high = 0x8f;
-    for (int i = 1; i < length; i++, low = 0x80, high = 0xbf)
-        if (text[i] < low || text[i] > high)
-            return 0;
-    return length;
-}
-
 static bool is_clean(const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at) {
-        int length = utf8_length(at);
-        if (length == 0 || (length == 1 && (*at < 0x20 || *at == 0x7f)))
+    for (const char *at = text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
             return false;
-        at += length;
-    }
-    return true;
+    return adli_utf8_valid(text);
 }
 
 void adli_target_printable(char *text)
 {
-    for (unsigned char *at = (unsigned char *)text; *at;) {
-        int length = utf8_length(at);
+    for (char *at = text; *at;) {
+        size_t length = adli_utf8_decode(at, 4, NULL);
         if (length == 0)
             *at = '?';
         at += length ? length : 1;

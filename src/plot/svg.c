@@ -1,5 +1,7 @@
 #include "plot/svg.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -61,26 +63,17 @@ void adli_svg_close(adli_buf *out)
 /* ---- text ---- */
 
 /* Length of the UTF-8 character at `at`, 0 when it is broken or not allowed in XML. */
-static size_t character(const unsigned char *at)
+static size_t character(const char *at)
 {
-    if (*at < 0x80)
-        return *at >= 0x20 || *at == '\t' || *at == '\n' ? 1 : 0;
-    size_t length = *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : 2;
-    if (*at < 0xc2 || *at > 0xf4)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80) /* also stops at the final NUL */
-            return 0;
-    bool overlong = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
-    bool surrogate = at[0] == 0xed && at[1] >= 0xa0;
-    bool beyond = at[0] == 0xf4 && at[1] >= 0x90;
-    bool nonchar = at[0] == 0xef && at[1] == 0xbf && at[2] >= 0xbe;
-    return overlong || surrogate || beyond || nonchar ? 0 : length;
+    uint32_t code = 0;
+    size_t length = adli_utf8_decode(at, 4, &code);
+    bool allowed = code >= 0x20 || code == '\t' || code == '\n';
+    return length > 0 && allowed && code != 0xfffe && code != 0xffff ? length : 0;
 }
 
 void adli_svg_escape(adli_buf *out, const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
+    const char *at = text;
     while (*at) {
         size_t length = character(at);
         if (length == 0)

@@ -5,7 +5,9 @@
 #include "adaptdl/tensorboard.h"
 #include "train/tensorboard_encode.h"
 
+#include "base/dirs.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,23 +68,6 @@ struct adl_tensorboard {
 };
 
 /* ---- opening and closing ---------------------------------------------------------------------- */
-
-static adl_status make_directories(const char *path)
-{
-    char part[PATH_BYTES_MAX];
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part - 256)
-        return adli_fail(ADL_EINVAL, "log directory: a path of %zu bytes", length);
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST && errno != EISDIR)
-            return adli_fail(ADL_EIO, "%s: %s", part, strerror(errno));
-    }
-    return ADL_OK;
-}
 
 static adl_status create_file(adl_tensorboard *writer, const char *logdir, double wall_time_s)
 {
@@ -163,6 +148,8 @@ adl_status adl_tensorboard_open(const char *logdir, double wall_time_s,
         return status;
     if (!isfinite(wall_time_s) || wall_time_s < 0 || wall_time_s > 1e11)
         return adli_fail(ADL_EINVAL, "event file: time %g", wall_time_s);
+    if (!*logdir || strlen(logdir) >= PATH_BYTES_MAX - 256)
+        return adli_fail(ADL_EINVAL, "log directory: a path of %zu bytes", strlen(logdir));
     adl_tensorboard *writer = adli_calloc(1, sizeof *writer);
     if (!writer)
         return adli_fail_memory("an event writer");
@@ -174,7 +161,7 @@ adl_status adl_tensorboard_open(const char *logdir, double wall_time_s,
     for (size_t i = 0; i < ADLI_COUNT(messages); i++)
         adli_buf_init(messages[i], MESSAGE_MAX);
     fill_limits(writer);
-    if ((status = make_directories(logdir)) != ADL_OK ||
+    if ((status = adli_dirs_make(logdir, 0777)) != ADL_OK ||
         (status = create_file(writer, logdir, wall_time_s)) != ADL_OK ||
         (status = write_version(writer, wall_time_s)) != ADL_OK) {
         free_writer(writer);

@@ -31,25 +31,6 @@ uint32_t adli_crc32c_masked(const void *data, size_t length)
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-/* RFC 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
-bool adli_utf8_valid(const char *text)
-{
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at) {
-        int more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 : 3;
-        if (more == 3 && (*at < 0xf0 || *at > 0xf4))
-            return false;
-        unsigned low = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
-        unsigned high = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
-        for (at++; more > 0; more--, at++) {
-            if (*at < low || *at > high)
-                return false;
-            low = 0x80, high = 0xbf;
-        }
-    }
-    return true;
-}
-
 static void put_le(adli_buf *buf, uint64_t value, int bytes)
 {
     uint8_t out[8];

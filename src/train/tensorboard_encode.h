@@ -5,7 +5,6 @@
 
 #include "base/buf.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* CRC-32C (Castagnoli; RFC 3720, appendix B.4). */
@@ -13,8 +12,6 @@ uint32_t adli_crc32c(const void *data, size_t length);
 /* TFRecord's: ((crc >> 15) | (crc << 17)) + 0xa282ead8, so that the sum of a record that itself holds
  * sums is not weak. */
 uint32_t adli_crc32c_masked(const void *data, size_t length);
-
-bool adli_utf8_valid(const char *text);
 
 /* One field of a message. */
 void adli_pb_varint(adli_buf *buf, int field, uint64_t value);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 
 #include <unistd.h>
 
@@ -102,6 +103,41 @@ TEST(json_fields_are_checked_by_name)
     CHECK_FAILS(adli_json_doubles(root, "a", 3, a), ADL_EINVAL, "must have 3 numbers");
     json_decref(root);
     CHECK_FAILS(adli_json_parse("{\"a\":1,\"a\":2}", 13, &root), ADL_EINVAL, "not JSON");
+}
+
+TEST(utf8_is_checked)
+{
+    static const char *const good[] = {"",
+                                       "abc",
+                                       "\xc3\xa9",
+                                       "\xe2\x82\xac",
+                                       "\xf0\x9f\x98\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xf4\x8f\xbf\xbf",
+                                       "\xe0\xa0\x80"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc3",
+                                      "\xc3(",
+                                      "\xc0\xaf",
+                                      "\xc1\xbf",
+                                      "\xe0\x9f\xbf",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xff",
+                                      "a\xe2\x82"};
+    for (size_t i = 0; i < ADLI_COUNT(good); i++)
+        CHECK(adli_utf8_valid(good[i]));
+    for (size_t i = 0; i < ADLI_COUNT(bad); i++)
+        CHECK(!adli_utf8_valid(bad[i]));
+    uint32_t code = 0;
+    CHECK_INT((int)adli_utf8_decode("\xe2\x82\xac", 3, &code), 3);
+    CHECK_INT((int)code, 0x20ac);
+    CHECK_INT((int)adli_utf8_decode("\xe2\x82\xac", 2, &code), 0); /* cut */
+    CHECK_INT((int)adli_utf8_decode("x", 0, NULL), 0);
+    CHECK_INT((int)adli_utf8_decode("\0", 1, &code), 1);
+    CHECK_INT((int)code, 0);
 }
 
 TEST(files_are_replaced_whole)

@@ -166,34 +166,6 @@ TEST(crc32c_of_rfc_3720)
               adli_crc32c_masked(data, length) == slow_masked(data, length));
 }
 
-TEST(utf8_is_checked)
-{
-    static const char *const good[] = {"",
-                                       "abc",
-                                       "\xc3\xa9",
-                                       "\xe2\x82\xac",
-                                       "\xf0\x9f\x98\x80",
-                                       "\xed\x9f\xbf",
-                                       "\xf4\x8f\xbf\xbf",
-                                       "\xe0\xa0\x80"};
-    static const char *const bad[] = {"\x80",
-                                      "\xc3",
-                                      "\xc3(",
-                                      "\xc0\xaf",
-                                      "\xc1\xbf",
-                                      "\xe0\x9f\xbf",
-                                      "\xed\xa0\x80",
-                                      "\xf0\x8f\xbf\xbf",
-                                      "\xf4\x90\x80\x80",
-                                      "\xf5\x80\x80\x80",
-                                      "\xff",
-                                      "a\xe2\x82"};
-    for (size_t i = 0; i < ADLI_COUNT(good); i++)
-        CHECK(adli_utf8_valid(good[i]));
-    for (size_t i = 0; i < ADLI_COUNT(bad); i++)
-        CHECK(!adli_utf8_valid(bad[i]));
-}
-
 TEST(events_read_back)
 {
     const char *directory = fresh_directory();
