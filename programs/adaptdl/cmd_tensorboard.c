@@ -4,12 +4,13 @@
 #include "state.h"
 #include "term.h"
 
+#include "base/dirs.h"
 #include "base/mem.h"
 #include "jobspec/jobspec.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -100,18 +101,12 @@ static int list(const cluster *k)
     return EXIT_DONE;
 }
 
-static int remove_one(const char *path, const struct stat *seen, int type, struct FTW *where)
-{
-    (void)seen, (void)type, (void)where;
-    return remove(path);
-}
-
 static int delete_named(const cluster *k, const char *name)
 {
     char *path;
     int status = tensorboard_directory(k, name, &path);
-    if (status == EXIT_DONE && nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0)
-        status = problem("tensorboard", EXIT_USAGE, "%s: %s", path, strerror(errno));
+    if (status == EXIT_DONE && adli_dirs_remove(AT_FDCWD, path) != ADL_OK)
+        status = report_error("tensorboard", EXIT_USAGE);
     if (status == EXIT_DONE)
         printf("%s deleted\n", name);
     free(path);

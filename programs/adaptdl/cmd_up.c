@@ -7,6 +7,7 @@
 #include "term.h"
 
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -75,23 +76,6 @@ static void add_word(start *s, const char *word)
 {
     if (s->count + 1 < WORDS_MAX)
         s->words[s->count++] = (char *)word;
-}
-
-static int make_directory(const char *path)
-{
-    char part[PATH_BYTES];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/')
-            continue;
-        *p = '\0';
-        if (mkdir(part, 0755) != 0 && errno != EEXIST)
-            return problem("up", EXIT_USAGE, "%s: %s", part, strerror(errno));
-        *p = '/';
-    }
-    if (mkdir(part, 0700) != 0 && errno != EEXIST)
-        return problem("up", EXIT_USAGE, "%s: %s", part, strerror(errno));
-    return EXIT_DONE;
 }
 
 /* Beside this program, else wherever PATH leads. */
@@ -245,9 +229,8 @@ static int bring_up(cluster *k, start *s, const char *state)
         return problem("up", EXIT_REFUSED,
                        "a cluster is running already (socket %s); stop it with: adaptdl down",
                        k->server.socket_path);
-    int status = make_directory(state);
-    if (status != EXIT_DONE)
-        return status;
+    if (adli_dirs_make(state, 0700) != ADL_OK)
+        return report_error("up", EXIT_USAGE);
     snprintf(s->log, sizeof s->log, "%.4000s/daemon.log", state);
     off_t log_from = stat(s->log, &seen) == 0 ? seen.st_size : 0;
     find_program(s);
@@ -259,7 +242,7 @@ static int bring_up(cluster *k, start *s, const char *state)
         add_word(s, "127.0.0.1:0");
     }
     s->words[s->count] = NULL;
-    status = launch(s);
+    int status = launch(s);
     if (status == EXIT_DONE)
         status = await_ready(k, s, log_from);
     if (status == EXIT_DONE)

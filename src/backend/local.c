@@ -2,8 +2,8 @@
 #include "backend/local.h"
 
 #include "backend/local_impl.h"
-#include "backend/tree.h"
 
+#include "base/dirs.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -142,7 +142,7 @@ static void op_remove(void *opaque, const char *uid)
     snprintf(gone, sizeof gone, "gone.%s", uid);
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir >= 0 && renameat(dir, uid, dir, gone) == 0)
-        adli_tree_remove(dir, gone);
+        adli_dirs_remove(dir, gone);
     if (dir >= 0)
         close(dir);
 }
@@ -164,7 +164,7 @@ static adl_status op_job_path(void *opaque, const char *uid, const char *which, 
         return adli_fail(ADL_EINVAL, "a job has no directory %s", which);
     if (snprintf(out, size, "%s/jobs/%s/%s", self->state_dir, uid, which) >= (int)size)
         return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
-    return adli_tree_make(out);
+    return adli_dirs_make(out, 0755);
 }
 
 static adl_status op_log_path(void *opaque, const char *uid, int number, int rank, char *out,
@@ -264,7 +264,7 @@ adl_status adli_local_new(const adli_local_options *options, adli_backend **out)
         return adli_fail_memory("the local backend");
     self->base = (adli_backend){&local_ops, self};
     self->events = self->timer = self->notify = -1;
-    adl_status status = adli_tree_make(options->state_dir);
+    adl_status status = adli_dirs_make(options->state_dir, 0755);
     if (status == ADL_OK && !(self->state_dir = realpath(options->state_dir, NULL)))
         status = adli_fail(ADL_EIO, "%s: %s", options->state_dir, strerror(errno));
     if (status == ADL_OK && strlen(self->state_dir) > PATH_MAX / 2)

@@ -5,9 +5,9 @@
 #include "backend/local_impl.h"
 #include "backend/procs.h"
 #include "backend/record.h"
-#include "backend/tree.h"
 
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/mem.h"
 
 #include <ctype.h>
@@ -290,7 +290,7 @@ void adli_local_forget(local *self, const char *uid, int number)
     snprintf(gone, sizeof gone, "gone-%d", number);
     if (remember_forgotten(self, dir, uid, number) == ADL_OK &&
         renameat(dir, name, dir, gone) == 0 && ended)
-        adli_tree_remove(dir, gone);
+        adli_dirs_remove(dir, gone);
     close(dir);
     adli_local_drop(self, uid, number);
 }
@@ -311,7 +311,7 @@ static void scan_job(local *self, const char *uid)
         long number = strtol(entry->d_name, &end, 10);
         if (strncmp(entry->d_name, "gone-", 5) == 0 ||
             strncmp(entry->d_name, "forgotten.tmp.", 14) == 0) /* of one that was killed */
-            adli_tree_remove(dir, entry->d_name);
+            adli_dirs_remove(dir, entry->d_name);
         else if (!*end && end != entry->d_name && number >= 1 && number <= INT_MAX &&
                  adli_local_find(self, uid, (int)number, &item) != ADL_OK)
             continue; /* cut short before its plan: nothing was started */
@@ -324,7 +324,7 @@ adl_status adli_local_scan(local *self)
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/jobs", self->state_dir) >= (int)sizeof path)
         return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
-    adl_status status = adli_tree_make(path);
+    adl_status status = adli_dirs_make(path, 0755);
     if (status != ADL_OK)
         return status;
     DIR *stream = opendir(path);
@@ -332,7 +332,7 @@ adl_status adli_local_scan(local *self)
         return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(stream));) {
         if (strncmp(entry->d_name, "gone.", 5) == 0)
-            adli_tree_remove(dirfd(stream), entry->d_name);
+            adli_dirs_remove(dirfd(stream), entry->d_name);
         else if (adli_local_check_name(entry->d_name, 1) == ADL_OK)
             scan_job(self, entry->d_name);
     }

@@ -1,9 +1,9 @@
 /* Starting a group: its plan first, then a keeper for each replica that nobody has claimed. Every step
  * can be the last: what is there is used, what is missing is made. */
 #include "backend/local_impl.h"
-#include "backend/tree.h"
 
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/mem.h"
 
 #include <arpa/inet.h>
@@ -245,11 +245,11 @@ static adl_status make_directories(const local *self, const adli_group_spec *spe
     int length = snprintf(path, sizeof path, "%s/jobs/%s/logs", self->state_dir, spec->uid);
     if (length + 64 > (int)sizeof path)
         return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
-    adl_status status = adli_tree_make(path);
+    adl_status status = adli_dirs_make(path, 0755);
     if (status != ADL_OK)
         return status;
     snprintf(path, sizeof path, "%s/jobs/%s/groups/%d", self->state_dir, spec->uid, spec->group);
-    status = adli_tree_make(path);
+    status = adli_dirs_make(path, 0755);
     if (status != ADL_OK)
         return status;
     *dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -7,6 +7,7 @@
 #include "daemon/core_impl.h"
 
 #include "adli_version.h"
+#include "base/dirs.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -183,23 +184,6 @@ static void make_env(adli_core *core, const adli_kept_job *job, const mapping *m
     add_variable(env, "ADAPTDL_SHARE_PATH", map->share);
 }
 
-/* Makes the directory and those above it. */
-static adl_status make_dirs(char *path)
-{
-    for (char *at = path + 1;; at++) {
-        if (*at && *at != '/')
-            continue;
-        char was = *at;
-        *at = 0;
-        int failed = mkdir(path, 0755);
-        *at = was;
-        if (failed && errno != EEXIST)
-            return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
-        if (!was)
-            return ADL_OK;
-    }
-}
-
 /* workingDir as in an image: mapped; one that exists nowhere is made below the source. Without one the
  * job starts in its source. */
 static adl_status make_workdir(const adli_kept_job *job, const mapping *map, adli_buf *out)
@@ -219,7 +203,7 @@ static adl_status make_workdir(const adli_kept_job *job, const mapping *map, adl
     adli_buf_clear(out);
     adli_buf_printf(out, "%s%s", map->source, dir);
     status = adli_buf_check(out);
-    return status == ADL_OK ? make_dirs(out->data) : status;
+    return status == ADL_OK ? adli_dirs_make(out->data, 0755) : status;
 }
 
 static adl_status make_mapping(adli_core *core, const adli_kept_job *job, mapping *map)

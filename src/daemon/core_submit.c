@@ -3,12 +3,13 @@
  * there with its files, or neither is. */
 #include "daemon/core_impl.h"
 
+#include "base/dirs.h"
 #include "base/mem.h"
 #include "image/image.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +17,6 @@
 #include <sys/stat.h>
 
 enum { PATH_SIZE = 4096, NAME_TRIES = 100 };
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *where)
-{
-    (void)info, (void)kind, (void)where;
-    return remove(path);
-}
-
-static void remove_tree(const char *path)
-{
-    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 static void incoming_path(const adli_core *core, const char *uid, char *out)
 {
@@ -61,7 +51,7 @@ adl_status adli_core_finish_submissions(adli_core *core)
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         if (entry->d_name[0] != '.') {
             snprintf(stray, sizeof stray, "%s/%s", path, entry->d_name);
-            remove_tree(stray);
+            adli_dirs_remove(AT_FDCWD, stray);
         }
     if (dir)
         closedir(dir);
@@ -268,7 +258,7 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
     }
     pthread_mutex_unlock(&core->changes);
     if (tar && !dry_run && !committed)
-        remove_tree(incoming);
+        adli_dirs_remove(AT_FDCWD, incoming);
     if (!committed)
         adli_core_job_free(job);
     return status == ADL_OK ? adli_buf_check(out) : status;

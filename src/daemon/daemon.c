@@ -3,6 +3,7 @@
 #include "adli_version.h"
 #include "backend/local.h"
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "daemon/api.h"
@@ -66,22 +67,6 @@ adl_status adli_state_dir(char *out, size_t size)
     return ADL_OK;
 }
 
-static adl_status make_dirs(char *path)
-{
-    for (char *at = path + 1;; at++) {
-        if (*at && *at != '/')
-            continue;
-        char was = *at;
-        *at = 0;
-        int failed = mkdir(path, 0700);
-        *at = was;
-        if (failed && errno != EEXIST)
-            return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
-        if (!was)
-            return ADL_OK;
-    }
-}
-
 /* An absolute name without links, so that replicas that change their directory find it too. */
 static adl_status open_state(daemon_state *d)
 {
@@ -92,7 +77,7 @@ static adl_status open_state(daemon_state *d)
     else
         status = adli_state_dir(given, sizeof given);
     if (status == ADL_OK)
-        status = make_dirs(given);
+        status = adli_dirs_make(given, 0700);
     char *full = status == ADL_OK ? realpath(given, NULL) : NULL;
     if (status == ADL_OK && !full)
         return adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));

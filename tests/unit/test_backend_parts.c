@@ -6,7 +6,7 @@
 #include "backend/plan.h"
 #include "backend/procs.h"
 #include "backend/record.h"
-#include "backend/tree.h"
+#include "base/dirs.h"
 #include "harness.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static int make_directory(void)
 static void remove_directory(int dir)
 {
     close(dir);
-    adli_tree_remove(AT_FDCWD, directory);
+    adli_dirs_remove(AT_FDCWD, directory);
     CHECK(access(directory, F_OK) != 0);
 }
 
@@ -166,15 +166,15 @@ TEST(trees_are_removed_whole_and_links_not_followed)
     struct stat info;
     int top = make_directory();
     REQUIRE(top >= 0);
-    CHECK_OK(adli_tree_make("/tmp"));
+    CHECK_OK(adli_dirs_make("/tmp", 0755));
     snprintf(path, sizeof path, "%s/x/y/z", directory);
-    CHECK_OK(adli_tree_make(path));
-    CHECK_OK(adli_tree_make(path));
+    CHECK_OK(adli_dirs_make(path, 0755));
+    CHECK_OK(adli_dirs_make(path, 0755));
     write_file(top, "file", "", 0);
     snprintf(path, sizeof path, "%s/file/z", directory);
-    CHECK(adli_tree_make(path) == ADL_EIO);
+    CHECK(adli_dirs_make(path, 0755) == ADL_EIO);
     snprintf(path, sizeof path, "%s/file", directory);
-    CHECK_FAILS(adli_tree_make(path), ADL_EIO, "not a directory");
+    CHECK_FAILS(adli_dirs_make(path, 0755), ADL_EIO, "not a directory");
 
     CHECK(mkdirat(top, "keep", 0755) == 0 && mkdirat(top, "keep/inside", 0755) == 0);
     CHECK(symlinkat("../keep", top, "x/link") == 0);
@@ -189,10 +189,13 @@ TEST(trees_are_removed_whole_and_links_not_followed)
         dir = next;
     }
     close(dir);
-    adli_tree_remove(top, "x");
+    snprintf(path, sizeof path, "%s/x", directory);
+    CHECK_OK(adli_dirs_remove(AT_FDCWD, path));
     CHECK(fstatat(top, "x", &info, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT);
     CHECK(fstatat(top, "keep/inside", &info, 0) == 0);
-    adli_tree_remove(top, "nothing");
+    CHECK_OK(adli_dirs_remove(top, "nothing"));
+    CHECK_OK(adli_dirs_remove(top, "nowhere/nothing"));
+    CHECK_FAILS(adli_dirs_make("", 0755), ADL_EINVAL, "without a name");
     remove_directory(top);
 }
 

@@ -1,0 +1,150 @@
+#include "base/dirs.h"
+
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEPTH_MAX = 64 }; /* open descriptors at a time */
+
+static adl_status make_one(char *path, mode_t mode)
+{
+    if (mkdir(path, mode) != 0)
+        return errno == EEXIST ? ADL_OK : adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return ADL_OK;
+    *slash = '\0';
+    int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *slash = '/';
+    if (parent < 0)
+        return ADL_OK; /* made where we may write and pass, but not read */
+    bool synced = fsync(parent) == 0 || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
+    int why = errno;
+    close(parent);
+    return synced ? ADL_OK : adli_fail(ADL_EIO, "%s: %s", path, strerror(why));
+}
+
+adl_status adli_dirs_make(const char *path, mode_t mode)
+{
+    struct stat info;
+    adl_status status = ADL_OK;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return ADL_OK;
+    if (!*path)
+        return adli_fail(ADL_EINVAL, "a directory without a name");
+    char *copy = adli_strdup(path);
+    if (!copy)
+        return adli_fail_memory("a path");
+    for (char *at = copy + 1; status == ADL_OK && *at; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        status = make_one(copy, mode);
+        *at = '/';
+    }
+    if (status == ADL_OK)
+        status = make_one(copy, mode);
+    if (status == ADL_OK && (stat(copy, &info) != 0 || !S_ISDIR(info.st_mode)))
+        status = adli_fail(ADL_EIO, "%s: not a directory", path);
+    free(copy);
+    return status;
+}
+
+/* One removal: what is too deep moves up beside the whole and is removed from there later. */
+typedef struct removal {
+    int top;
+    const char *name;
+    dev_t device;
+    long moved;
+} removal;
+
+static void aside(const removal *r, long i, char out[300])
+{
+    snprintf(out, 300, "%.200s.deep.%ld", r->name, i);
+}
+
+static void remove_below(removal *r, int dir, const char *name, int depth);
+
+static void remove_entries(removal *r, int fd, int depth)
+{
+    DIR *stream = fdopendir(fd);
+    if (!stream) {
+        close(fd);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(stream));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            remove_below(r, fd, entry->d_name, depth + 1);
+    closedir(stream);
+}
+
+static void remove_below(removal *r, int dir, const char *name, int depth)
+{
+    char deep[300];
+    struct stat info;
+    if (unlinkat(dir, name, 0) == 0 || (errno != EISDIR && errno != EPERM))
+        return;
+    if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
+        return;
+    if (depth >= DEPTH_MAX) {
+        aside(r, r->moved, deep);
+        r->moved += renameat(dir, name, r->top, deep) == 0;
+        return;
+    }
+    int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES && fchmodat(dir, name, 0700, 0) == 0)
+        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &info) != 0 || info.st_dev != r->device) {
+        close(fd);
+        return;
+    }
+    fchmod(fd, 0700); /* else its entries might not be ours to remove */
+    remove_entries(r, fd, depth);
+    unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+static adl_status remove_entry(int dir, const char *name)
+{
+    char deep[300];
+    struct stat info;
+    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? ADL_OK : adli_fail(ADL_EIO, "%s: %s", name, strerror(errno));
+    removal r = {dir, name, info.st_dev, 0};
+    remove_below(&r, dir, name, 0);
+    for (long i = 0; i < r.moved; i++) {
+        aside(&r, i, deep);
+        remove_below(&r, dir, deep, 0);
+    }
+    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        return adli_fail(ADL_EIO, "%s: not all of it could be removed", name);
+    return ADL_OK;
+}
+
+adl_status adli_dirs_remove(int dir, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return remove_entry(dir, path);
+    char *above = strndup(path, (size_t)(slash - path) + 1);
+    int parent = above ? openat(dir, above, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int why = errno;
+    adl_status status = ADL_OK;
+    if (parent >= 0)
+        status = remove_entry(parent, slash + 1);
+    else if (why != ENOENT)
+        status = adli_fail(ADL_EIO, "%s: %s", path, strerror(why));
+    if (parent >= 0)
+        close(parent);
+    free(above);
+    return status;
+}
