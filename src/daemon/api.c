@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <xxhash.h>
 
 enum { JOB_BODY_MAX = 1 << 20, HINTS_BODY_MAX = 4 << 20 };
 
@@ -101,13 +102,7 @@ bool adli_api_query_bool(adli_httpd_request *request, const char *name, bool *ou
 
 static uint64_t hash_job(const char *ns, const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (const char *at = ns; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-    hash = (hash ^ '/') * 0x100000001b3u;
-    for (const char *at = name; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
-    return hash;
+    return XXH3_64bits_withSeed(name, strlen(name), XXH3_64bits(ns, strlen(ns)));
 }
 
 static bool is_operator(const adli_api *api, const char *token)

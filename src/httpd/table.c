@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <xxhash.h>
 
 static const double REAP_EVERY_S = 1, PROBE_EVERY_S = 2, TICK_MIN_S = 0.02;
 static const double BYTES_PER_S_MIN = 16384;
@@ -30,9 +31,7 @@ uint64_t adli_client_hash(const struct sockaddr *address)
     } else {
         return 0;
     }
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    uint64_t hash = XXH3_64bits(bytes, length);
     return hash ? hash : 1;
 }
 
