@@ -29,10 +29,10 @@ int main(void)
     printf("replicas  batch  goodput/s  speedup\n");
     for (int replicas = 1; replicas <= 16; replicas *= 2) {
         int nodes = (replicas + 3) / 4; /* four devices in each */
-        adl_batch_choice best = adl_speedup_choice(speedup, nodes, replicas);
+        adl_batch_choice best = adl_speedup_choice(speedup, adl_shape_of(nodes, replicas));
         printf("%8d %6d %10.1f %8.2f\n", replicas,
                replicas * best.local_bsz * (best.accum_steps + 1), best.goodput,
-               adl_speedup_get(speedup, nodes, replicas));
+               adl_speedup_get(speedup, adl_shape_of(nodes, replicas)));
     }
     adl_speedup_free(speedup);
     return 0;

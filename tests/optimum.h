@@ -29,7 +29,8 @@ static inline double adlt_loss(const adl_snapshot *s, int index, int nodes, int 
     }
     double speedup = 0;
     if (replicas > 0)
-        speedup = job->model ? adl_speedup_get(job->model, nodes, replicas) : replicas;
+        speedup =
+            job->model ? adl_speedup_get(job->model, adl_shape_of(nodes, replicas)) : replicas;
     return 1 / (speedup * factor * share * s->node_count + 1e-3);
 }
 

@@ -6,6 +6,7 @@
 #include "adaptdl/goodput.h"
 #include "adaptdl/noise.h"
 #include "adaptdl/scaling.h"
+#include "adaptdl/shape.h"
 #include "adaptdl/speedup.h"
 #include "adaptdl/status.h"
 

@@ -2,11 +2,13 @@
  *
  * Notation, everywhere in the library: N nodes, R replicas (one process per device), m local
  * (atomic) batch size, s accumulation steps, B = R * m * (s + 1) the total batch size, B0 the
- * initial batch size for which the learning rate was tuned, scale = B / B0. All functions are pure
- * and safe to call from any thread; none blocks. */
+ * initial batch size for which the learning rate was tuned, scale = B / B0. An adl_shape holds N and R;
+ * an adl_goodput is a model on one type of device, so it does not read the shape's type. All functions
+ * are pure and safe to call from any thread; none blocks. */
 #ifndef ADAPTDL_GOODPUT_H
 #define ADAPTDL_GOODPUT_H
 
+#include "adaptdl/shape.h"
 #include "adaptdl/status.h"
 
 #include <stdbool.h>
@@ -62,9 +64,8 @@ ADL_API ADL_MUST adl_status adl_goodput_check(const adl_goodput *model);
 
 /* T_accum, T_network and T_optim in seconds. No checks: for callers that evaluate millions. */
 ADL_API double adl_accum_time(const adl_perf_params *perf, double local_bsz);
-ADL_API double adl_network_time(const adl_perf_params *perf, int nodes, int replicas);
-ADL_API double adl_optim_time(const adl_perf_params *perf, int nodes, int replicas,
-                              double local_bsz);
+ADL_API double adl_network_time(const adl_perf_params *perf, adl_shape shape);
+ADL_API double adl_optim_time(const adl_perf_params *perf, adl_shape shape, double local_bsz);
 
 /* gain(scale) = (var + sqr) / (var / scale + sqr), 1 when the denominator is <= 0: how many steps
  * at B0 one step at scale * B0 is worth. */
@@ -72,28 +73,26 @@ ADL_API double adl_gain(adl_grad_params grad, double scale);
 
 /* Examples per second; efficiency in (0, 1]; their product. EINVAL when R < N, N < 1, m < 1, s < 0,
  * or (efficiency and goodput) B < B0. */
-ADL_API ADL_MUST adl_status adl_throughput(const adl_goodput *model, int nodes, int replicas,
+ADL_API ADL_MUST adl_status adl_throughput(const adl_goodput *model, adl_shape shape,
                                            double local_bsz, int accum_steps, double *out);
 ADL_API ADL_MUST adl_status adl_efficiency(const adl_goodput *model, double batch_size,
                                            double *out);
-ADL_API ADL_MUST adl_status adl_goodput_evaluate(const adl_goodput *model, int nodes, int replicas,
+ADL_API ADL_MUST adl_status adl_goodput_evaluate(const adl_goodput *model, adl_shape shape,
                                                  double local_bsz, int accum_steps, double *out);
 
-/* The (m, s) of highest goodput for N nodes and R replicas, among 50 total batch sizes in geometric
+/* The (m, s) of highest goodput for a shape, among 50 total batch sizes in geometric
  * steps. min_local_bsz wins over max_batch_size when R * min_local_bsz is larger. EINVAL with a
  * message for bad bounds (min > max, B0 > max_batch_size, R < N, N < 1), and when R replicas of
  * max_local_bsz cannot hold B0. About 3 microseconds. */
 ADL_API ADL_MUST adl_status adl_goodput_optimize(const adl_goodput *model,
-                                                 const adl_batch_limits *limits, int nodes,
-                                                 int replicas, adl_batch_choice *out);
+                                                 const adl_batch_limits *limits, adl_shape shape,
+                                                 adl_batch_choice *out);
 
-/* The same for several configurations: nodes and replicas are arrays of one length, or one of them
- * has length 1 and is used for all. out: [the longer length]. Where a configuration has no answer its
- * goodput is 0 and the others are still computed; then the result is the first failure's. */
+/* The same for several shapes. out: [count]. Where a shape has no answer its goodput is 0 and the
+ * others are still computed; then the result is the first failure's. */
 ADL_API ADL_MUST adl_status adl_goodput_optimize_array(const adl_goodput *model,
                                                        const adl_batch_limits *limits,
-                                                       const int *nodes, size_t node_count,
-                                                       const int *replicas, size_t replica_count,
+                                                       const adl_shape *shapes, size_t count,
                                                        adl_batch_choice *out);
 
 #ifdef __cplusplus

@@ -43,15 +43,15 @@ ADL_API int adl_nn_threads(void);
 typedef struct adl_net adl_net;
 
 /* The shape of one example, without the batch: an image {3, {C, H, W}} or a vector {1, {F}}. */
-typedef struct adl_shape {
+typedef struct adl_nn_shape {
     int dims; /* 1 or 3 */
     int size[3];
-} adl_shape;
-#define ADL_SHAPE(channels, height, width) ((adl_shape){3, {(channels), (height), (width)}})
-#define ADL_SHAPE_FLAT(features)           ((adl_shape){1, {(features), 1, 1}})
+} adl_nn_shape;
+#define ADL_SHAPE(channels, height, width) ((adl_nn_shape){3, {(channels), (height), (width)}})
+#define ADL_SHAPE_FLAT(features)           ((adl_nn_shape){1, {(features), 1, 1}})
 
 /* An empty network that takes examples of this shape. *out is freed with adl_net_free. */
-ADL_API ADL_MUST adl_status adl_net_new(adl_shape input, adl_net **out);
+ADL_API ADL_MUST adl_status adl_net_new(adl_nn_shape input, adl_net **out);
 ADL_API void adl_net_free(adl_net *net);
 
 /* The functions below append one layer. They do not fail on the spot: the first mistake (a kernel
@@ -173,10 +173,10 @@ ADL_API void adl_net_flat(const adl_net *net, float **values, float **grads, siz
 /* What a checkpoint needs besides parameters (running statistics); grad is NULL in these. */
 ADL_API const adl_param *adl_net_buffers(const adl_net *net, size_t *count);
 ADL_API void adl_net_zero_grad(adl_net *net);
-ADL_API adl_shape adl_net_input_shape(const adl_net *net);
-ADL_API adl_shape adl_net_output_shape(const adl_net *net);
+ADL_API adl_nn_shape adl_net_input_shape(const adl_net *net);
+ADL_API adl_nn_shape adl_net_output_shape(const adl_net *net);
 /* Floats per example of a shape. */
-ADL_API size_t adl_shape_count(adl_shape shape);
+ADL_API size_t adl_nn_shape_count(adl_nn_shape shape);
 
 /* Parameters and buffers as bytes (names, sizes, little-endian floats). save fills
  * adl_net_save_size(net) bytes. load checks everything before it changes anything: ECORRUPT names

@@ -1,4 +1,4 @@
-/* A job's memo of its own model: the best goodput for every (N, R) that a policy asks about,
+/* A job's memo of its own model: the best goodput for every shape that a policy asks about,
  * computed once. One goodput, asked millions of times. A handle belongs to one thread at a time
  * (queries fill the memo); different handles are independent. */
 #ifndef ADAPTDL_SPEEDUP_H
@@ -23,20 +23,20 @@ ADL_API ADL_MUST adl_status adl_speedup_new(const adl_goodput *model,
                                             int max_replicas, adl_speedup **out);
 ADL_API void adl_speedup_free(adl_speedup *speedup);
 
-/* optimize(N, R) / optimize(1, 1); 0 at R = 0; R without a model. A (N, R) that the bounds forbid,
+/* optimize(shape) / optimize(1 replica); 0 at R = 0; R without a model. A shape that the bounds forbid,
  * or R > max_replicas: 0. Where one replica cannot hold B0, the fewest that can, on one node, count
  * as that many. A few nanoseconds once the answer is known, about 3 microseconds the first time. */
-ADL_API double adl_speedup_get(adl_speedup *speedup, int nodes, int replicas);
+ADL_API double adl_speedup_get(adl_speedup *speedup, adl_shape shape);
 
 /* The choice behind it; goodput 0 where there is none. Without a model: all zero. */
-ADL_API adl_batch_choice adl_speedup_choice(adl_speedup *speedup, int nodes, int replicas);
+ADL_API adl_batch_choice adl_speedup_choice(adl_speedup *speedup, adl_shape shape);
 
-/* Initial-batch steps' worth of progress per second: optimize(N, R) / B0 * exp(-residual), where
+/* Initial-batch steps' worth of progress per second: optimize(shape) / B0 * exp(-residual), where
  * residual = mean log(measured / modelled step time) at that replica count, single-node and
  * multi-node kept apart, linear in log R between profiled counts, constant outside; where only the
  * other of the two was measured, that one's: a machine that is slower than modelled is so on two nodes
  * as well. 0 where nothing was measured, at most 50 in size. R without a model. */
-ADL_API double adl_speedup_rate(adl_speedup *speedup, int nodes, int replicas);
+ADL_API double adl_speedup_rate(adl_speedup *speedup, adl_shape shape);
 
 /* Was there a model? */
 ADL_API bool adl_speedup_known(const adl_speedup *speedup);

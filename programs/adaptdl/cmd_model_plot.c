@@ -91,13 +91,14 @@ static void sample(const plot_job *job, int replicas, curve *out)
             s = fmax(s, 1);
         out->x[i] = batch;
         bool allowed = local / (s + 1) >= min_m && (s == 0 || job->limits.accumulation);
-        if (!allowed || adl_goodput_evaluate(&job->model, nodes_for(job, replicas), replicas,
-                                             local / (s + 1), (int)s, &out->y[i]) != ADL_OK)
+        if (!allowed ||
+            adl_goodput_evaluate(&job->model, adl_shape_of(nodes_for(job, replicas), replicas),
+                                 local / (s + 1), (int)s, &out->y[i]) != ADL_OK)
             out->y[i] = NAN;
     }
     out->best[0] = out->best[1] = NAN;
-    if (adl_goodput_optimize(&job->model, &job->limits, nodes_for(job, replicas), replicas,
-                             &best) == ADL_OK) {
+    if (adl_goodput_optimize(&job->model, &job->limits,
+                             adl_shape_of(nodes_for(job, replicas), replicas), &best) == ADL_OK) {
         out->best[0] = (double)replicas * best.local_bsz * (best.accum_steps + 1.0);
         out->best[1] = best.goodput;
     }
@@ -161,10 +162,11 @@ static adl_status draw_replicas(const plot_job *job, adli_buf *out)
         adl_batch_choice best;
         int replicas = (int)i + 1;
         x[i] = replicas;
-        y[i] = adl_goodput_optimize(&job->model, &job->limits, nodes_for(job, replicas), replicas,
-                                    &best) == ADL_OK
-                   ? best.goodput
-                   : NAN;
+        y[i] =
+            adl_goodput_optimize(&job->model, &job->limits,
+                                 adl_shape_of(nodes_for(job, replicas), replicas), &best) == ADL_OK
+                ? best.goodput
+                : NAN;
         linear[i] = y[0] * replicas;
         highest = fmax(highest, y[i]);
     }
@@ -195,7 +197,8 @@ static adl_status draw(const plot_job *job, adli_buf *out)
     adl_batch_choice choice;
     /* bad bounds are an error, not an empty chart; one replica too few for B0 is neither */
     adl_status status = adl_goodput_optimize(
-        &job->model, &job->limits, nodes_for(job, job->max_replicas), job->max_replicas, &choice);
+        &job->model, &job->limits,
+        adl_shape_of(nodes_for(job, job->max_replicas), job->max_replicas), &choice);
     if (status != ADL_OK)
         return status;
     adli_svg_open(out, 1060, 430, title);

@@ -60,8 +60,9 @@ static int evaluate_one(const adl_goodput *model, char what, const double *x, do
         if (whole(x[0], "num_nodes", &nodes) != 0 || whole(x[1], "num_replicas", &replicas) != 0 ||
             whole(x[3], "accum_steps", &steps) != 0)
             return -1;
-        status = what == 't' ? adl_throughput(model, nodes, replicas, x[2], steps, out)
-                             : adl_goodput_evaluate(model, nodes, replicas, x[2], steps, out);
+        status = what == 't'
+                     ? adl_throughput(model, adl_shape_of(nodes, replicas), x[2], steps, out)
+                     : adl_goodput_evaluate(model, adl_shape_of(nodes, replicas), x[2], steps, out);
     }
     if (status != ADL_OK)
         adlpy_raise(status);
@@ -119,7 +120,7 @@ static int optimize_all(const adl_goodput *model, const adl_batch_limits *limits
         if (whole(adlpy_array_at(nodes, shape, i), "num_nodes", &n) != 0 ||
             whole(adlpy_array_at(replicas, shape, i), "num_replicas", &r) != 0)
             return -1;
-        adl_status status = adl_goodput_optimize(model, limits, n, r, &choice);
+        adl_status status = adl_goodput_optimize(model, limits, adl_shape_of(n, r), &choice);
         if (status != ADL_OK) {
             adlpy_raise(status);
             return -1;

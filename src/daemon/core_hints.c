@@ -349,8 +349,8 @@ void adli_core_train(adli_kept_job *job)
     double most = hints->limits.max_local_bsz > 0 ? hints->limits.max_local_bsz : share;
     int steps = hints->limits.accumulation && share > most ? (int)fmin(ceil(share / most), 1e6) : 1;
     double local = fmax(share / steps, 1);
-    if (adl_throughput(&hints->model, nodes, replicas, local, steps - 1, &train->throughput) !=
-            ADL_OK ||
+    if (adl_throughput(&hints->model, adl_shape_of(nodes, replicas), local, steps - 1,
+                       &train->throughput) != ADL_OK ||
         adl_efficiency(&hints->model, batch, &train->efficiency) != ADL_OK)
         *train = (adli_train_info){NAN, NAN, NAN, NAN};
     train->goodput = train->throughput * train->efficiency;
@@ -358,6 +358,6 @@ void adli_core_train(adli_kept_job *job)
     if (adl_speedup_new(&hints->model, &hints->limits, hints->profile, hints->profile_count,
                         replicas, &memo) != ADL_OK)
         return;
-    train->speedup = adl_speedup_get(memo, nodes, replicas);
+    train->speedup = adl_speedup_get(memo, adl_shape_of(nodes, replicas));
     adl_speedup_free(memo);
 }

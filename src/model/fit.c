@@ -364,7 +364,8 @@ double adl_fit_objective(const adl_perf_params *perf, const adl_profile_point *p
         if (!adli_fit_usable(point))
             continue;
         double accum_s = adl_accum_time(perf, point->local_bsz);
-        double optim_s = adl_optim_time(perf, point->nodes, point->replicas, point->local_bsz);
+        double optim_s =
+            adl_optim_time(perf, adl_shape_of(point->nodes, point->replicas), point->local_bsz);
         accum += square(log(accum_s / point->accum_time_s));
         optim += square(log(optim_s / point->optim_time_s));
         n += 1;

@@ -33,12 +33,12 @@ double adl_accum_time(const adl_perf_params *perf, double local_bsz)
 /* T_network(N, R) = alpha_n + beta_n * max(R - 2, 1e-8)   if N > 1
  *                   alpha_r + beta_r * max(R - 2, 1e-8)   else if R > 1
  *                   1e-8 + 1e-8 * max(R - 2, 1e-8)        else */
-double adl_network_time(const adl_perf_params *perf, int nodes, int replicas)
+double adl_network_time(const adl_perf_params *perf, adl_shape shape)
 {
-    double beyond = fmax((double)replicas - 2, 1e-8);
-    if (nodes > 1)
+    double beyond = fmax((double)shape.replicas - 2, 1e-8);
+    if (shape.nodes > 1)
         return perf->alpha_n + perf->beta_n * beyond;
-    if (replicas > 1)
+    if (shape.replicas > 1)
         return perf->alpha_r + perf->beta_r * beyond;
     return 1e-8 + 1e-8 * beyond;
 }
@@ -57,10 +57,9 @@ static double overlap(double accum, double network, double gamma)
     return high * pow(1 + power, 1 / gamma);
 }
 
-double adl_optim_time(const adl_perf_params *perf, int nodes, int replicas, double local_bsz)
+double adl_optim_time(const adl_perf_params *perf, adl_shape shape, double local_bsz)
 {
-    return overlap(adl_accum_time(perf, local_bsz), adl_network_time(perf, nodes, replicas),
-                   perf->gamma);
+    return overlap(adl_accum_time(perf, local_bsz), adl_network_time(perf, shape), perf->gamma);
 }
 
 /* ---- statistical efficiency ---- */
@@ -120,12 +119,13 @@ adl_status adl_goodput_check(const adl_goodput *model)
     return ADL_OK;
 }
 
-static adl_status check_placement(int nodes, int replicas)
+static adl_status check_shape(adl_shape shape)
 {
-    if (nodes < 1)
-        return adli_fail(ADL_EINVAL, "N must be at least 1, not %d", nodes);
-    if (replicas < nodes)
-        return adli_fail(ADL_EINVAL, "R must be at least N: R = %d, N = %d", replicas, nodes);
+    if (shape.nodes < 1)
+        return adli_fail(ADL_EINVAL, "N must be at least 1, not %d", shape.nodes);
+    if (shape.replicas < shape.nodes)
+        return adli_fail(ADL_EINVAL, "R must be at least N: R = %d, N = %d", shape.replicas,
+                         shape.nodes);
     return ADL_OK;
 }
 
@@ -141,22 +141,22 @@ static adl_status check_batch(const adl_goodput *model, double batch_size)
 /* ---- evaluate ---- */
 
 /* throughput(N, R, m, s) = B / (s * T_accum + T_optim) */
-adl_status adl_throughput(const adl_goodput *model, int nodes, int replicas, double local_bsz,
+adl_status adl_throughput(const adl_goodput *model, adl_shape shape, double local_bsz,
                           int accum_steps, double *out)
 {
     *out = 0;
     adl_status status = adl_goodput_check(model);
     if (status == ADL_OK)
-        status = check_placement(nodes, replicas);
+        status = check_shape(shape);
     if (status == ADL_OK)
         status = check_range("m", local_bsz, 1, INT_MAX);
     if (status == ADL_OK)
         status = check_range("s", accum_steps, 0, INT_MAX);
     if (status != ADL_OK)
         return status;
-    double batch_size = replicas * local_bsz * (accum_steps + 1.0);
+    double batch_size = shape.replicas * local_bsz * (accum_steps + 1.0);
     *out = batch_size / (accum_steps * adl_accum_time(&model->perf, local_bsz) +
-                         adl_optim_time(&model->perf, nodes, replicas, local_bsz));
+                         adl_optim_time(&model->perf, shape, local_bsz));
     return ADL_OK;
 }
 
@@ -171,13 +171,13 @@ adl_status adl_efficiency(const adl_goodput *model, double batch_size, double *o
     return status;
 }
 
-adl_status adl_goodput_evaluate(const adl_goodput *model, int nodes, int replicas, double local_bsz,
+adl_status adl_goodput_evaluate(const adl_goodput *model, adl_shape shape, double local_bsz,
                                 int accum_steps, double *out)
 {
-    double batch_size = replicas * local_bsz * (accum_steps + 1.0);
+    double batch_size = shape.replicas * local_bsz * (accum_steps + 1.0);
     double rate;
     *out = 0;
-    adl_status status = adl_throughput(model, nodes, replicas, local_bsz, accum_steps, &rate);
+    adl_status status = adl_throughput(model, shape, local_bsz, accum_steps, &rate);
     if (status == ADL_OK)
         status = check_batch(model, batch_size);
     if (status == ADL_OK)
@@ -289,23 +289,24 @@ static int list_candidates(const adl_goodput *model, const batch_range *range, i
 
 /* The first best of the candidates. The one with the best bound is looked at first: it is often the
  * winner, and then most others need no roots. */
-adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits, int nodes,
-                                int replicas, adl_batch_choice *out)
+adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
+                                adl_shape shape, adl_batch_choice *out)
 {
     batch_range range;
     candidate list[CANDIDATES];
     *out = (adl_batch_choice){0};
     adl_status status = adl_goodput_check(model);
     if (status == ADL_OK)
-        status = check_placement(nodes, replicas);
+        status = check_shape(shape);
     if (status == ADL_OK)
         status = resolve(model, limits, &range);
     if (status != ADL_OK)
         return status;
 
     double init = model->init_batch_size, gamma = model->perf.gamma, best = -1;
-    double network = adl_network_time(&model->perf, nodes, replicas);
-    int count = list_candidates(model, &range, replicas, network, list), winner = 0, start = 0;
+    double network = adl_network_time(&model->perf, shape);
+    int replicas = shape.replicas, winner = 0, start = 0;
+    int count = list_candidates(model, &range, replicas, network, list);
     for (int i = 1; i < count; i++)
         if (list[i].bound > list[start].bound)
             start = i;
@@ -331,19 +332,11 @@ adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits
 }
 
 adl_status adl_goodput_optimize_array(const adl_goodput *model, const adl_batch_limits *limits,
-                                      const int *nodes, size_t node_count, const int *replicas,
-                                      size_t replica_count, adl_batch_choice *out)
+                                      const adl_shape *shapes, size_t count, adl_batch_choice *out)
 {
-    if (node_count != replica_count && node_count != 1 && replica_count != 1)
-        return adli_fail(ADL_EINVAL, "%zu values of N do not go with %zu of R", node_count,
-                         replica_count);
-    if (node_count == 0 || replica_count == 0)
-        return ADL_OK;
-    size_t count = node_count > replica_count ? node_count : replica_count;
     size_t failed = count;
     for (size_t i = count; i-- > 0;) /* backwards, so that the first failure's text stays */
-        if (adl_goodput_optimize(model, limits, nodes[node_count > 1 ? i : 0],
-                                 replicas[replica_count > 1 ? i : 0], &out[i]) != ADL_OK)
+        if (adl_goodput_optimize(model, limits, shapes[i], &out[i]) != ADL_OK)
             failed = i;
     return failed < count ? adli_wrap(ADL_EINVAL, "element %zu", failed) : ADL_OK;
 }

@@ -77,8 +77,9 @@ static adl_status measure(adl_speedup *speedup, const adl_profile_point *profile
             const adl_profile_point *point = &profile[i];
             if (!usable(point) || (point->nodes > 1) != multi)
                 continue;
-            double modelled = adl_optim_time(&speedup->model.perf, point->nodes, point->replicas,
-                                             point->local_bsz);
+            double modelled =
+                adl_optim_time(&speedup->model.perf, adl_shape_of(point->nodes, point->replicas),
+                               point->local_bsz);
             double value = log(point->optim_time_s) - log(modelled);
             rows[used++] =
                 (residual){log(point->replicas), fmin(fmax(value, -MAX_RESIDUAL), MAX_RESIDUAL)};
@@ -109,11 +110,17 @@ static double residual_at(const adl_speedup *speedup, bool multi, int replicas)
 
 /* ---- the memo ---- */
 
+static bool within(const adl_speedup *speedup, adl_shape shape)
+{
+    return shape.nodes >= 1 && shape.replicas >= shape.nodes &&
+           shape.replicas <= speedup->max_replicas;
+}
+
 static memo_entry compute(const adl_speedup *speedup, bool multi, int replicas)
 {
     adl_batch_choice choice;
-    if (adl_goodput_optimize(&speedup->model, &speedup->limits, multi ? 2 : 1, replicas, &choice) !=
-        ADL_OK)
+    if (adl_goodput_optimize(&speedup->model, &speedup->limits,
+                             adl_shape_of(multi ? 2 : 1, replicas), &choice) != ADL_OK)
         return (memo_entry){.local_bsz = FORBIDDEN};
     return (memo_entry){
         .goodput = choice.goodput,
@@ -125,14 +132,14 @@ static memo_entry compute(const adl_speedup *speedup, bool multi, int replicas)
     };
 }
 
-static const memo_entry *look_up(adl_speedup *speedup, int nodes, int replicas)
+static const memo_entry *look_up(adl_speedup *speedup, adl_shape shape)
 {
     static const memo_entry nothing = {.local_bsz = FORBIDDEN};
-    if (nodes < 1 || replicas < nodes || replicas > speedup->max_replicas)
+    if (!within(speedup, shape))
         return &nothing;
-    memo_entry *entry = &speedup->memo[replicas][nodes > 1];
+    memo_entry *entry = &speedup->memo[shape.replicas][shape.nodes > 1];
     if (entry->local_bsz == 0)
-        *entry = compute(speedup, nodes > 1, replicas);
+        *entry = compute(speedup, shape.nodes > 1, shape.replicas);
     return entry;
 }
 
@@ -145,7 +152,7 @@ static adl_status find_base(adl_speedup *speedup)
     double fewest = most >= 1 && !speedup->limits.accumulation ? ceil(init / most) : 1;
     int replicas = (int)fmin(fmax(fewest, 1), speedup->max_replicas);
     adl_status status =
-        adl_goodput_optimize(&speedup->model, &speedup->limits, 1, replicas, &choice);
+        adl_goodput_optimize(&speedup->model, &speedup->limits, adl_shape_of(1, replicas), &choice);
     speedup->base = choice.goodput / replicas;
     return status;
 }
@@ -200,28 +207,26 @@ void adl_speedup_free(adl_speedup *speedup)
 
 /* ---- questions ---- */
 
-static double linear(const adl_speedup *speedup, int nodes, int replicas)
+static double linear(const adl_speedup *speedup, adl_shape shape)
 {
-    return nodes >= 1 && replicas >= nodes && replicas <= speedup->max_replicas ? replicas : 0;
+    return within(speedup, shape) ? shape.replicas : 0;
 }
 
-double adl_speedup_get(adl_speedup *speedup, int nodes, int replicas)
+double adl_speedup_get(adl_speedup *speedup, adl_shape shape)
 {
-    return speedup->known ? look_up(speedup, nodes, replicas)->speedup
-                          : linear(speedup, nodes, replicas);
+    return speedup->known ? look_up(speedup, shape)->speedup : linear(speedup, shape);
 }
 
-double adl_speedup_rate(adl_speedup *speedup, int nodes, int replicas)
+double adl_speedup_rate(adl_speedup *speedup, adl_shape shape)
 {
-    return speedup->known ? look_up(speedup, nodes, replicas)->rate
-                          : linear(speedup, nodes, replicas);
+    return speedup->known ? look_up(speedup, shape)->rate : linear(speedup, shape);
 }
 
-adl_batch_choice adl_speedup_choice(adl_speedup *speedup, int nodes, int replicas)
+adl_batch_choice adl_speedup_choice(adl_speedup *speedup, adl_shape shape)
 {
     if (!speedup->known)
         return (adl_batch_choice){0};
-    const memo_entry *entry = look_up(speedup, nodes, replicas);
+    const memo_entry *entry = look_up(speedup, shape);
     if (entry->local_bsz == FORBIDDEN)
         return (adl_batch_choice){0};
     return (adl_batch_choice){entry->goodput, entry->local_bsz, entry->accum_steps};

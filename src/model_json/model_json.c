@@ -100,11 +100,11 @@ static adl_status evaluate(const json_t *root, adli_buf *out)
     if (status == ADL_OK)
         status = adli_json_int(root, "s", 0, INT_MAX, &s);
     if (status == ADL_OK)
-        status = adl_throughput(&model, nodes, replicas, m, s, &answer[0]);
+        status = adl_throughput(&model, adl_shape_of(nodes, replicas), m, s, &answer[0]);
     if (status == ADL_OK)
         status = adl_efficiency(&model, replicas * m * (s + 1.0), &answer[1]);
     if (status == ADL_OK)
-        status = adl_goodput_evaluate(&model, nodes, replicas, m, s, &answer[2]);
+        status = adl_goodput_evaluate(&model, adl_shape_of(nodes, replicas), m, s, &answer[2]);
     if (status != ADL_OK)
         return status;
     return put_numbers(out, "{\"throughput\": #, \"efficiency\": #, \"goodput\": #}", answer);
@@ -122,7 +122,7 @@ static adl_status optimize(const json_t *root, adli_buf *out)
     if (status == ADL_OK)
         status = adli_model_read_limits(root, &limits);
     if (status == ADL_OK)
-        status = adl_goodput_optimize(&model, &limits, nodes, replicas, &choice);
+        status = adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &choice);
     if (status != ADL_OK)
         return status;
     return put_numbers(out, "{\"goodput\": #, \"m\": #, \"s\": #}",
@@ -152,7 +152,7 @@ static adl_status speedup(const json_t *root, adli_buf *out)
         adl_speedup_new(known ? &model : NULL, &limits, NULL, 0, replicas ? replicas : 1, &memo);
     if (status != ADL_OK)
         return status;
-    double answer = adl_speedup_get(memo, nodes, replicas);
+    double answer = adl_speedup_get(memo, adl_shape_of(nodes, replicas));
     adl_speedup_free(memo);
     return put_numbers(out, "{\"speedup\": #}", &answer);
 }

@@ -20,7 +20,7 @@ const char *adli_kind_name(adli_node_kind kind)
     return names[kind];
 }
 
-const char *adli_shape_text(adl_shape shape, char text[ADLI_SHAPE_TEXT])
+const char *adli_shape_text(adl_nn_shape shape, char text[ADLI_SHAPE_TEXT])
 {
     if (shape.dims == 1)
         snprintf(text, ADLI_SHAPE_TEXT, "[%d]", shape.size[0]);
@@ -30,7 +30,7 @@ const char *adli_shape_text(adl_shape shape, char text[ADLI_SHAPE_TEXT])
     return text;
 }
 
-size_t adl_shape_count(adl_shape shape)
+size_t adl_nn_shape_count(adl_nn_shape shape)
 {
     size_t count = (size_t)shape.size[0];
     for (int i = 1; i < shape.dims; i++)
@@ -38,7 +38,7 @@ size_t adl_shape_count(adl_shape shape)
     return count;
 }
 
-adl_status adl_net_new(adl_shape input, adl_net **out)
+adl_status adl_net_new(adl_nn_shape input, adl_net **out)
 {
     *out = NULL;
     if (input.dims != 1 && input.dims != 3)
@@ -324,7 +324,7 @@ void adl_net_flatten(adl_net *net)
     adli_node *node = append_plain(net, ADLI_FLATTEN);
     if (!node)
         return;
-    size_t features = adl_shape_count(net->shape);
+    size_t features = adl_nn_shape_count(net->shape);
     if (features > INT32_MAX) {
         refuse(net, ADLI_FLATTEN, "flatten", "%zu features are too many", features);
         return;
@@ -381,7 +381,7 @@ void adl_net_end(adl_net *net)
     if (scope.fork == ADLI_NO_FORK)
         return;
     char label[ADLI_NAME_MAX], was[ADLI_SHAPE_TEXT];
-    adl_shape in = net->nodes[scope.fork].in;
+    adl_nn_shape in = net->nodes[scope.fork].in;
     snprintf(label, sizeof label, "%s", net->nodes[scope.fork].label + scope.prefix_length);
     if (in.dims != net->shape.dims || memcmp(in.size, net->shape.size, sizeof in.size) != 0)
         return refuse(net, ADLI_JOIN, label, "its input was %s, the sum needs equal shapes",

@@ -26,7 +26,7 @@ typedef enum adli_node_kind {
 typedef struct adli_node {
     adli_node_kind kind;
     char *label; /* "conv1" or "3": its place in the description, for messages */
-    adl_shape in, out;
+    adl_nn_shape in, out;
     union {
         adl_conv2d conv;
         adl_linear linear;
@@ -73,7 +73,7 @@ enum { ADLI_SCOPES_MAX = 16, ADLI_NAME_MAX = 200, ADLI_SIZE_MAX = 1 << 20 };
 struct adli_plan;
 
 struct adl_net {
-    adl_shape input, shape; /* shape: of the last node's output so far */
+    adl_nn_shape input, shape; /* shape: of the last node's output so far */
     adli_node *nodes;
     size_t node_count, node_capacity;
     adli_params params, buffers;
@@ -103,7 +103,7 @@ struct adl_net {
 const char *adli_kind_name(adli_node_kind kind);
 /* "[3, 32, 32]" into text. */
 enum { ADLI_SHAPE_TEXT = 48 };
-const char *adli_shape_text(adl_shape shape, char text[ADLI_SHAPE_TEXT]);
+const char *adli_shape_text(adl_nn_shape shape, char text[ADLI_SHAPE_TEXT]);
 
 /* One more entry of the given dimensions; its name is prefix + label + "." + what. */
 adl_status adli_params_add(adli_params *params, const char *layer, const char *what,

@@ -150,12 +150,12 @@ void adl_net_zero_grad(adl_net *net)
         memset(net->params.grads, 0, net->params.floats * sizeof(float));
 }
 
-adl_shape adl_net_input_shape(const adl_net *net)
+adl_nn_shape adl_net_input_shape(const adl_net *net)
 {
     return net->input;
 }
 
-adl_shape adl_net_output_shape(const adl_net *net)
+adl_nn_shape adl_net_output_shape(const adl_net *net)
 {
     return net->shape;
 }

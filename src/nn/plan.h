@@ -139,7 +139,7 @@ adl_status adli_gate(adli_plan *plan, size_t node, const adli_tensor *y, float s
                      const adli_tensor *in, adli_tensor *out);
 
 /* Row-major descriptor of a batch of this shape. */
-dnnl_memory_desc_t adli_plain_md(const adli_plan *plan, adl_shape shape);
+dnnl_memory_desc_t adli_plain_md(const adli_plan *plan, adl_nn_shape shape);
 /* Row-major descriptor with these dimensions. */
 dnnl_memory_desc_t adli_dims_md(int dims, const int *size);
 /* The same dimensions, layout left to oneDNN. */

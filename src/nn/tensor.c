@@ -34,7 +34,7 @@ dnnl_memory_desc_t adli_dims_md(int dims, const int *size)
     return md;
 }
 
-dnnl_memory_desc_t adli_plain_md(const adli_plan *plan, adl_shape shape)
+dnnl_memory_desc_t adli_plain_md(const adli_plan *plan, adl_nn_shape shape)
 {
     int size[4] = {plan->batch, shape.size[0], shape.size[1], shape.size[2]};
     return adli_dims_md(1 + shape.dims, size);

@@ -31,8 +31,9 @@ static double time_left(const adl_job *job, int replicas)
     if (job->step_time_s)
         return job->step_time_s(job->step_context, replicas) * job->remaining_steps;
     double left = job->total_work > job->progress ? job->total_work - job->progress : 1;
-    double rate = job->model ? adl_speedup_rate(job->model, replicas > 1 ? 2 : 1, replicas)
-                             : (double)replicas;
+    double rate = job->model
+                      ? adl_speedup_rate(job->model, adl_shape_of(replicas > 1 ? 2 : 1, replicas))
+                      : (double)replicas;
     return rate > 0 ? left / rate : 0;
 }
 

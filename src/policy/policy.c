@@ -121,9 +121,9 @@ bool adl_policy_get(const adl_policy *policy, int index, adl_policy_parameter *o
     return false;
 }
 
-double adli_job_speedup(const adl_job *job, int nodes, int replicas)
+double adli_job_speedup(const adl_job *job, adl_shape shape)
 {
-    return job->model ? adl_speedup_get(job->model, nodes, replicas) : replicas;
+    return job->model ? adl_speedup_get(job->model, shape) : shape.replicas;
 }
 
 void adli_plan_place(adli_plan *plan, int job, int node, int count)
@@ -222,7 +222,8 @@ static void explain(const adl_snapshot *snapshot, adl_decision *decision)
         for (int k = 1; k < now->replicas; k++)
             nodes += now->nodes[k] != now->nodes[k - 1];
         now->speedup =
-            now->replicas ? adli_job_speedup(&snapshot->jobs[i], nodes, now->replicas) : 0;
+            now->replicas ? adli_job_speedup(&snapshot->jobs[i], adl_shape_of(nodes, now->replicas))
+                          : 0;
         now->reason = reason_of(snapshot, &snapshot->jobs[i], now);
     }
 }

@@ -56,6 +56,6 @@ static inline bool adli_job_pinned(const adl_job *job)
 }
 
 /* job->model's speedup, or the linear one when nothing was reported. */
-double adli_job_speedup(const adl_job *job, int nodes, int replicas);
+double adli_job_speedup(const adl_job *job, adl_shape shape);
 
 #endif

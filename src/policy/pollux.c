@@ -63,7 +63,8 @@ static double utility_of(const adli_pollux_problem *problem, const adli_genome *
         for (int i = genome->start[j]; i < genome->start[j + 1]; i++)
             replicas += genome->cells[i].count;
         if (replicas > 0)
-            utility += adli_job_speedup(job, nodes, replicas) * share_within(snapshot, job, totals);
+            utility += adli_job_speedup(job, adl_shape_of(nodes, replicas)) *
+                       share_within(snapshot, job, totals);
     }
     for (int j = 0; j < snapshot->job_count; j++) {
         const adl_job *job = &snapshot->jobs[j];
@@ -72,8 +73,8 @@ static double utility_of(const adli_pollux_problem *problem, const adli_genome *
         int nodes = 1;
         for (int i = 1; i < job->replicas; i++)
             nodes += job->allocation[i] != job->allocation[i - 1];
-        utility +=
-            adli_job_speedup(job, nodes, job->replicas) * share_within(snapshot, job, totals);
+        utility += adli_job_speedup(job, adl_shape_of(nodes, job->replicas)) *
+                   share_within(snapshot, job, totals);
     }
     return utility;
 }
@@ -147,13 +148,13 @@ static void explain_next(adl_job_decision *now, const adli_pollux_problem *probl
                          const adli_pollux_job *job, int nodes, int replicas)
 {
     const adl_job *view = &problem->snapshot->jobs[job->index];
-    double here = replicas > 0 ? adli_job_speedup(view, nodes, replicas) : 0;
+    double here = replicas > 0 ? adli_job_speedup(view, adl_shape_of(nodes, replicas)) : 0;
     int largest = 0;
     for (int node = 0; node < problem->node_count; node++)
         if (job->capacity[node] > largest)
             largest = job->capacity[node];
     for (int next = replicas < job->min ? job->min : replicas + 1; next <= job->max; next++) {
-        double there = adli_job_speedup(view, next <= largest ? 1 : 2, next);
+        double there = adli_job_speedup(view, adl_shape_of(next <= largest ? 1 : 2, next));
         if (there <= here * (1 + 1e-9))
             continue;
         now->next_replicas = next;

@@ -66,7 +66,7 @@ static double dominant_share(const adli_pollux_problem *problem, const adl_job *
 static adli_worth worth_of(const adli_pollux_problem *problem, const adl_job *job, double share,
                            double factor, int nodes, int replicas)
 {
-    double speedup = replicas > 0 ? adli_job_speedup(job, nodes, replicas) : 0;
+    double speedup = replicas > 0 ? adli_job_speedup(job, adl_shape_of(nodes, replicas)) : 0;
     double scaled = speedup * factor * share * problem->node_count;
     return (adli_worth){
         .value = problem->form == ADLI_POLLUX_PAPER ? -1 / (scaled + epsilon) : scaled,

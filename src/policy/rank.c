@@ -78,7 +78,7 @@ static double rate(const candidate *c, int replicas)
     if (!c->job->model)
         return replicas;
     int size = c->node_size > 0 ? c->node_size : 1, nodes = (replicas + size - 1) / size;
-    return adl_speedup_rate(c->job->model, nodes, replicas);
+    return adl_speedup_rate(c->job->model, adl_shape_of(nodes, replicas));
 }
 
 /* 1, 2, 4 ... below a node's size, then whole nodes. */

@@ -53,7 +53,8 @@ static adl_status choose_batch(adli_sim_job *job)
     adl_goodput model = adli_sim_job_model(job);
     adl_batch_limits limits = adli_sim_job_limits(job);
     adl_batch_choice choice;
-    adl_status status = adl_goodput_optimize(&model, &limits, job->nodes, job->replicas, &choice);
+    adl_status status =
+        adl_goodput_optimize(&model, &limits, adl_shape_of(job->nodes, job->replicas), &choice);
     if (status != ADL_OK)
         return status;
     int most = app->max_batch / (job->replicas * (choice.accum_steps + 1));

@@ -30,8 +30,8 @@ static bool keep_present(const adl_loop *loop, const adl_goodput *model, int nod
     double present;
     if (loop->decided_replicas != replicas ||
         (int64_t)replicas * loop->local_bsz * (loop->accum_steps + 1) > loop->max_batch_size ||
-        adl_goodput_evaluate(model, nodes, replicas, loop->local_bsz, loop->accum_steps,
-                             &present) != ADL_OK)
+        adl_goodput_evaluate(model, adl_shape_of(nodes, replicas), loop->local_bsz,
+                             loop->accum_steps, &present) != ADL_OK)
         return false;
     return best < better_by * present;
 }
@@ -53,7 +53,7 @@ static void choose_best(adl_loop *loop)
                                .max_local_bsz = loop->max_local,
                                .accumulation = loop->accumulation};
     adl_batch_choice choice;
-    if (adl_goodput_optimize(&model, &limits, nodes, replicas, &choice) != ADL_OK) {
+    if (adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &choice) != ADL_OK) {
         if (!loop->choice_warned)
             adli_log(ctx, ADL_LOG_WARNING, "%s: the batch size stays as it is: %s", loop->name,
                      adl_error());

@@ -32,9 +32,9 @@ static void make_points(void)
         int replicas = adli_rng_range(&rng, nodes, 4 * nodes);
         double bsz = 16 + 4 * i;
         double noise = exp(0.1 * (adli_rng_unit(&rng) - 0.5));
-        points[i] =
-            (adl_profile_point){nodes, replicas, bsz, adl_accum_time(&model.perf, bsz) * noise,
-                                adl_optim_time(&model.perf, nodes, replicas, bsz) / noise};
+        points[i] = (adl_profile_point){
+            nodes, replicas, bsz, adl_accum_time(&model.perf, bsz) * noise,
+            adl_optim_time(&model.perf, adl_shape_of(nodes, replicas), bsz) / noise};
     }
 }
 
@@ -52,7 +52,7 @@ static void run_optimize(int times)
 {
     adl_batch_choice choice;
     for (int i = 0; i < times; i++) {
-        if (adl_goodput_optimize(&model, &limits, 2, 2 + i % 30, &choice) != ADL_OK)
+        if (adl_goodput_optimize(&model, &limits, adl_shape_of(2, 2 + i % 30), &choice) != ADL_OK)
             abort();
         sink = choice.goodput;
     }
@@ -61,7 +61,7 @@ static void run_optimize(int times)
 static void run_memo(int times)
 {
     for (int i = 0; i < times; i++)
-        sink = adl_speedup_get(memo, 2, 2 + i % 30);
+        sink = adl_speedup_get(memo, adl_shape_of(2, 2 + i % 30));
 }
 
 static const struct work {

@@ -59,9 +59,9 @@ TEST(evaluate_agrees_to_1e_9)
         int nodes = integer(item, "N"), replicas = integer(item, "R"), s = integer(item, "s");
         double m = number(item, "m"), rate = 0, efficiency = 0, goodput = 0;
         CHECK_OK(adli_model_read(item, &model));
-        CHECK_OK(adl_throughput(&model, nodes, replicas, m, s, &rate));
+        CHECK_OK(adl_throughput(&model, adl_shape_of(nodes, replicas), m, s, &rate));
         CHECK_OK(adl_efficiency(&model, replicas * m * (s + 1), &efficiency));
-        CHECK_OK(adl_goodput_evaluate(&model, nodes, replicas, m, s, &goodput));
+        CHECK_OK(adl_goodput_evaluate(&model, adl_shape_of(nodes, replicas), m, s, &goodput));
         worst = fmax(worst, apart(rate, number(item, "throughput")));
         worst = fmax(worst, apart(efficiency, number(item, "efficiency")));
         worst = fmax(worst, apart(goodput, number(item, "goodput")));
@@ -86,8 +86,8 @@ TEST(optimize_chooses_the_same)
         adl_batch_choice choice = {0};
         CHECK_OK(adli_model_read(item, &model));
         CHECK_OK(adli_model_read_limits(item, &limits));
-        CHECK_OK(
-            adl_goodput_optimize(&model, &limits, integer(item, "N"), integer(item, "R"), &choice));
+        CHECK_OK(adl_goodput_optimize(
+            &model, &limits, adl_shape_of(integer(item, "N"), integer(item, "R")), &choice));
         bool equal =
             choice.local_bsz == integer(item, "m") && choice.accum_steps == integer(item, "s");
         same += equal;

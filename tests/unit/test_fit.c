@@ -47,7 +47,8 @@ static void make_problem(uint64_t seed, fit_case *out)
         double bsz = one_bsz ? 64 : adli_rng_range(&rng, 8, 512);
         out->points[i] = (adl_profile_point){
             nodes, replicas, bsz, adl_accum_time(&out->truth, bsz) * exp(noise * gaussian(&rng)),
-            adl_optim_time(&out->truth, nodes, replicas, bsz) * exp(noise * gaussian(&rng))};
+            adl_optim_time(&out->truth, adl_shape_of(nodes, replicas), bsz) *
+                exp(noise * gaussian(&rng))};
     }
 }
 
@@ -150,8 +151,10 @@ TEST(nearby_data_give_nearby_models)
         REQUIRE_OK(adl_fit(problem.points, problem.count, &moved));
         for (size_t i = 0; i < problem.count; i++) {
             const adl_profile_point *p = &problem.points[i];
-            double before = adl_optim_time(&fit.perf, p->nodes, p->replicas, p->local_bsz);
-            double after = adl_optim_time(&moved.perf, p->nodes, p->replicas, p->local_bsz);
+            double before =
+                adl_optim_time(&fit.perf, adl_shape_of(p->nodes, p->replicas), p->local_bsz);
+            double after =
+                adl_optim_time(&moved.perf, adl_shape_of(p->nodes, p->replicas), p->local_bsz);
             widest = fmax(widest, fabs(log(after / before)));
         }
         fits++;

@@ -521,14 +521,15 @@ static void run_threshold(adlt_replica *replica)
     adl_batch_limits limits = {64, 0, 64, true};
     adl_batch_choice best;
     CHECK(adli_metrics_goodput(&ctx->metrics, 8, &model));
-    REQUIRE_OK(adl_goodput_optimize(&model, &limits, 1, 1, &best));
+    REQUIRE_OK(adl_goodput_optimize(&model, &limits, adl_shape_of(1, 1), &best));
     CHECK_INT(first_bsz, best.local_bsz); /* the first decision is adopted as it is */
     CHECK_INT(first_accum, best.accum_steps);
     /* A present choice within 5 % of the best stays ... */
     double present;
     int near = best.local_bsz, far = 0;
     for (int m = best.local_bsz; m >= 4; m--)
-        if (adl_goodput_evaluate(&model, 1, 1, m, best.accum_steps, &present) == ADL_OK) {
+        if (adl_goodput_evaluate(&model, adl_shape_of(1, 1), m, best.accum_steps, &present) ==
+            ADL_OK) {
             if (best.goodput < 1.05 * present)
                 near = m;
             else if (!far)

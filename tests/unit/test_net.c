@@ -258,7 +258,7 @@ TEST(output_outlives_backward)
         if (last > 1)
             adl_net_log_softmax(net);
         CHECK_OK(adl_net_build(net, 1));
-        size_t count = 4 * adl_shape_count(adl_net_output_shape(net));
+        size_t count = 4 * adl_nn_shape_count(adl_net_output_shape(net));
         float *x = random_floats(4 * 200, 1), *dy = random_floats(count, 2);
         const float *y;
         REQUIRE_OK(adl_net_forward(net, x, 4, &(adl_pass){.train = true}, &y));
@@ -368,7 +368,7 @@ TEST(order_of_calls)
 TEST(wrong_descriptions)
 {
     adl_net *none;
-    CHECK_FAILS(adl_net_new((adl_shape){2, {3, 4, 0}}, &none), ADL_EINVAL, "2 dimensions");
+    CHECK_FAILS(adl_net_new((adl_nn_shape){2, {3, 4, 0}}, &none), ADL_EINVAL, "2 dimensions");
     CHECK_FAILS(adl_net_new(ADL_SHAPE(3, 0, 4), &none), ADL_EINVAL, "size 0 of dimension 1");
     CHECK(none == NULL);
     CHECK_REFUSED("c (Conv2d) on [3, 8, 8]: kernel 9 is larger than the padded image 8 x 8",

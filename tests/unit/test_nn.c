@@ -76,8 +76,8 @@ static void check_gradients(problem *p)
 {
     REQUIRE_OK(adl_net_build(p->net, 7));
     size_t count;
-    p->in = (size_t)p->batch * adl_shape_count(adl_net_input_shape(p->net));
-    p->out = (size_t)p->batch * adl_shape_count(adl_net_output_shape(p->net));
+    p->in = (size_t)p->batch * adl_nn_shape_count(adl_net_input_shape(p->net));
+    p->out = (size_t)p->batch * adl_nn_shape_count(adl_net_output_shape(p->net));
     if (!p->x)
         p->x = random_floats(p->in, -1, 1);
     p->r = random_floats(p->out, -1, 1);
@@ -106,7 +106,7 @@ static void check_gradients(problem *p)
     adl_net_free(p->net);
 }
 
-static problem start(adl_shape shape, int batch, double step, double tolerance, double kinks)
+static problem start(adl_nn_shape shape, int batch, double step, double tolerance, double kinks)
 {
     problem p = {.batch = batch, .step = step, .tolerance = tolerance, .kinks = kinks};
     adli_rng_init(&rng, 42);

@@ -42,8 +42,8 @@ static float *filled(size_t count, uint32_t seed, float scale)
 /* Output, input gradient and parameter gradients of a training pass over fill(1, x_scale). */
 static void run(const char *name, adl_net *net, int batch, float x_scale, double tolerance)
 {
-    size_t in = (size_t)batch * adl_shape_count(adl_net_input_shape(net));
-    size_t out = (size_t)batch * adl_shape_count(adl_net_output_shape(net)), count;
+    size_t in = (size_t)batch * adl_nn_shape_count(adl_net_input_shape(net));
+    size_t out = (size_t)batch * adl_nn_shape_count(adl_net_output_shape(net)), count;
     float *x = filled(in, 1, x_scale), *dy = filled(out, 2, 1), *dx = malloc(in * sizeof *dx);
     const float *y;
     const adl_pass pass = {.train = true, .input_grad = true};
@@ -63,14 +63,15 @@ static void run(const char *name, adl_net *net, int batch, float x_scale, double
     free(dx);
 }
 
-static adl_net *begin(adl_shape shape)
+static adl_net *begin(adl_nn_shape shape)
 {
     adl_net *net;
     CHECK_OK(adl_net_new(shape, &net));
     return net;
 }
 
-static void conv_case(const char *name, int batch, adl_shape in, adl_conv2d conv, double tolerance)
+static void conv_case(const char *name, int batch, adl_nn_shape in, adl_conv2d conv,
+                      double tolerance)
 {
     adl_net *net = begin(in);
     adl_net_conv2d(net, "conv", &conv);

@@ -14,21 +14,24 @@ TEST(speedup_is_the_ratio_of_the_best_goodputs)
     REQUIRE_OK(adl_speedup_new(&model, &limits, NULL, 0, 64, &speedup));
     CHECK(adl_speedup_known(speedup));
     adl_batch_choice base;
-    REQUIRE_OK(adl_goodput_optimize(&model, &limits, 1, 1, &base));
+    REQUIRE_OK(adl_goodput_optimize(&model, &limits, adl_shape_of(1, 1), &base));
     for (int round = 0; round < 2; round++) { /* the second is answered from the memo */
         for (int replicas = 1; replicas <= 64; replicas++) {
             for (int nodes = 1; nodes <= replicas && nodes <= 5; nodes++) {
-                adl_batch_choice best, got = adl_speedup_choice(speedup, nodes, replicas);
-                REQUIRE_OK(adl_goodput_optimize(&model, &limits, nodes, replicas, &best));
+                adl_batch_choice best,
+                    got = adl_speedup_choice(speedup, adl_shape_of(nodes, replicas));
+                REQUIRE_OK(
+                    adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &best));
                 CHECK(got.goodput == best.goodput && got.local_bsz == best.local_bsz &&
                       got.accum_steps == best.accum_steps);
-                CHECK_NEAR(adl_speedup_get(speedup, nodes, replicas), best.goodput / base.goodput,
-                           1e-14);
-                CHECK_NEAR(adl_speedup_rate(speedup, nodes, replicas), best.goodput / 128, 1e-14);
+                CHECK_NEAR(adl_speedup_get(speedup, adl_shape_of(nodes, replicas)),
+                           best.goodput / base.goodput, 1e-14);
+                CHECK_NEAR(adl_speedup_rate(speedup, adl_shape_of(nodes, replicas)),
+                           best.goodput / 128, 1e-14);
             }
         }
     }
-    CHECK_NEAR(adl_speedup_get(speedup, 1, 1), 1, 1e-15);
+    CHECK_NEAR(adl_speedup_get(speedup, adl_shape_of(1, 1)), 1, 1e-15);
     adl_speedup_free(speedup);
 }
 
@@ -41,11 +44,11 @@ TEST(impossible_placements_are_worth_nothing)
                                      {1, 17}, {-1, 4}, {1, -1}, {5, 4}};
         for (size_t i = 0; i < ADLI_COUNT(placements); i++) {
             int nodes = placements[i][0], replicas = placements[i][1];
-            CHECK(adl_speedup_get(speedup, nodes, replicas) == 0);
-            CHECK(adl_speedup_rate(speedup, nodes, replicas) == 0);
-            CHECK(adl_speedup_choice(speedup, nodes, replicas).goodput == 0);
+            CHECK(adl_speedup_get(speedup, adl_shape_of(nodes, replicas)) == 0);
+            CHECK(adl_speedup_rate(speedup, adl_shape_of(nodes, replicas)) == 0);
+            CHECK(adl_speedup_choice(speedup, adl_shape_of(nodes, replicas)).goodput == 0);
         }
-        CHECK(adl_speedup_get(speedup, 1, 16) > 0);
+        CHECK(adl_speedup_get(speedup, adl_shape_of(1, 16)) > 0);
         adl_speedup_free(speedup);
     }
 }
@@ -56,9 +59,9 @@ TEST(without_a_model_speedup_is_linear)
     REQUIRE_OK(adl_speedup_new(NULL, NULL, NULL, 0, 8, &speedup));
     CHECK(!adl_speedup_known(speedup));
     for (int replicas = 1; replicas <= 8; replicas++) {
-        CHECK(adl_speedup_get(speedup, 1, replicas) == replicas);
-        CHECK(adl_speedup_rate(speedup, 1, replicas) == replicas);
-        CHECK_INT(adl_speedup_choice(speedup, 1, replicas).local_bsz, 0);
+        CHECK(adl_speedup_get(speedup, adl_shape_of(1, replicas)) == replicas);
+        CHECK(adl_speedup_rate(speedup, adl_shape_of(1, replicas)) == replicas);
+        CHECK_INT(adl_speedup_choice(speedup, adl_shape_of(1, replicas)).local_bsz, 0);
     }
     adl_speedup_free(speedup);
     adl_speedup_free(NULL);
@@ -68,13 +71,14 @@ TEST(without_a_model_speedup_is_linear)
 static adl_profile_point measured(int nodes, int replicas, double bsz, double factor)
 {
     return (adl_profile_point){nodes, replicas, bsz, 0.1,
-                               factor * adl_optim_time(&model.perf, nodes, replicas, bsz)};
+                               factor *
+                                   adl_optim_time(&model.perf, adl_shape_of(nodes, replicas), bsz)};
 }
 
 static double correction(adl_speedup *speedup, int nodes, int replicas)
 {
-    return adl_speedup_rate(speedup, nodes, replicas) * model.init_batch_size /
-           adl_speedup_choice(speedup, nodes, replicas).goodput;
+    return adl_speedup_rate(speedup, adl_shape_of(nodes, replicas)) * model.init_batch_size /
+           adl_speedup_choice(speedup, adl_shape_of(nodes, replicas)).goodput;
 }
 
 TEST(measured_times_correct_the_rate)
@@ -93,7 +97,8 @@ TEST(measured_times_correct_the_rate)
     CHECK_NEAR(correction(speedup, 1, 64), 1.0 / 4, 1e-12);
     CHECK_NEAR(correction(speedup, 2, 16), 1.0 / 6, 1e-12); /* multi-node apart */
     CHECK_NEAR(correction(speedup, 3, 3), 1.0 / 6, 1e-12);
-    CHECK_NEAR(adl_speedup_get(speedup, 1, 1), 1, 1e-15); /* the speedup is the model's */
+    CHECK_NEAR(adl_speedup_get(speedup, adl_shape_of(1, 1)), 1,
+               1e-15); /* the speedup is the model's */
     adl_speedup_free(speedup);
 }
 
@@ -112,8 +117,8 @@ TEST(wild_measurements_leave_the_rate_finite)
     const adl_profile_point profile[] = {{1, 2, 64, 1, 1e-300}, {2, 2, 64, 1, 1e300}};
     adl_speedup *speedup;
     REQUIRE_OK(adl_speedup_new(&model, &limits, profile, 2, 4, &speedup));
-    CHECK(isfinite(adl_speedup_rate(speedup, 1, 2)));
-    CHECK(adl_speedup_rate(speedup, 2, 2) > 0);
+    CHECK(isfinite(adl_speedup_rate(speedup, adl_shape_of(1, 2))));
+    CHECK(adl_speedup_rate(speedup, adl_shape_of(2, 2)) > 0);
     adl_speedup_free(speedup);
 }
 
@@ -122,10 +127,10 @@ TEST(a_batch_too_large_for_one_replica_counts_from_the_fewest)
     adl_speedup *speedup;
     adl_batch_limits small = {.max_batch_size = 4096, .max_local_bsz = 40};
     REQUIRE_OK(adl_speedup_new(&model, &small, NULL, 0, 64, &speedup));
-    CHECK(adl_speedup_get(speedup, 1, 3) == 0); /* 3 * 40 < 128 */
-    CHECK(adl_speedup_choice(speedup, 1, 3).local_bsz == 0);
-    CHECK_NEAR(adl_speedup_get(speedup, 1, 4), 4, 1e-12);
-    CHECK(adl_speedup_get(speedup, 2, 8) > 4);
+    CHECK(adl_speedup_get(speedup, adl_shape_of(1, 3)) == 0); /* 3 * 40 < 128 */
+    CHECK(adl_speedup_choice(speedup, adl_shape_of(1, 3)).local_bsz == 0);
+    CHECK_NEAR(adl_speedup_get(speedup, adl_shape_of(1, 4)), 4, 1e-12);
+    CHECK(adl_speedup_get(speedup, adl_shape_of(2, 8)) > 4);
     adl_speedup_free(speedup);
     CHECK_FAILS(adl_speedup_new(&model, &small, NULL, 0, 3, &speedup), ADL_EINVAL, "cannot hold");
     CHECK(speedup == NULL);
@@ -135,7 +140,7 @@ TEST(no_limits_are_open_limits)
 {
     adl_speedup *speedup;
     REQUIRE_OK(adl_speedup_new(&model, NULL, NULL, 0, 4, &speedup));
-    CHECK_INT(adl_speedup_choice(speedup, 1, 2).local_bsz, 64);
+    CHECK_INT(adl_speedup_choice(speedup, adl_shape_of(1, 2)).local_bsz, 64);
     adl_speedup_free(speedup);
 }
 
