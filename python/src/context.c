@@ -84,17 +84,48 @@ static void ignore(int number)
     (void)number;
 }
 
-/* In the child. CTRL-C reaches every process of the terminal: workers must leave it to the program,
- * which still needs them until its step ends. SIGTERM ends a worker, as before. An empty handler, not
- * SIG_IGN, which programs started by the child would inherit. */
-static void after_fork(void)
+/* SIGTERM ends a worker only when its parent sends it (multiprocessing's terminate): whoever stops the
+ * program by a signal to all its processes means the program, which needs its workers until its step
+ * ends. */
+static void parents_only(int number, siginfo_t *info, void *more)
 {
-    if (!the.ctx || !the.signals)
+    if (info->si_code > 0 || info->si_pid != getppid())
         return;
+    if (the.before_term.sa_flags & SA_SIGINFO) {
+        the.before_term.sa_sigaction(number, info, more);
+        return;
+    }
+    sigaction(SIGTERM, &the.before_term, NULL);
+    raise(number); /* delivered when this handler returns */
+}
+
+/* Handlers, not SIG_IGN, which programs started by the child would inherit. */
+static void leave_signals_to_parent(void)
+{
     struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &the.before_term, NULL);
+    action.sa_sigaction = parents_only;
+    action.sa_flags |= SA_SIGINFO;
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* In the child. */
+static void after_fork(void)
+{
+    if (the.ctx && the.signals)
+        leave_signals_to_parent();
+}
+
+static PyObject *worker_signals(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    struct sigaction now;
+    sigaction(SIGTERM, NULL, &now);
+    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != parents_only)
+        the.before_term = now; /* PyTorch's own: leaves quietly when the parent asks */
+    leave_signals_to_parent();
+    Py_RETURN_NONE;
 }
 
 /* ---- exit ----------------------------------------------------------------------------------------- */
@@ -374,6 +405,8 @@ static PyMethodDef functions[] = {
      "signals=False, program=None)\n--\n\nStarts the process's context."},
     {"context_finish", context_finish, METH_NOARGS,
      "context_finish()\n--\n\nEnds it; the exit code of the training."},
+    {"worker_signals", worker_signals, METH_NOARGS,
+     "worker_signals()\n--\n\nIn a worker process: SIGINT and SIGTERM are for the program alone."},
     {"context_exit", context_exit, METH_NOARGS,
      "context_exit()\n--\n\nWhat happens when the interpreter ends."},
     {"context_state", context_state, METH_NOARGS,

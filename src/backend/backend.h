@@ -66,11 +66,12 @@ typedef enum adli_replica_state {
 
 typedef struct adli_replica_view {
     adli_replica_state state;
-    int exit_code; /* 128 + N for signal N; -1 while it runs or when unknown */
-    char reason
-        [32]; /* "", "OOMKilled", "NodeLost", "Killed", "CannotRun", "OutOfResources", "Lost" */
+    int exit_code;     /* 128 + N for signal N; -1 while it runs or when unknown */
+    char reason[32];   /* "", "OOMKilled", "NodeLost", "Killed", "Silent", "CannotRun",
+                          "OutOfResources", "Lost" */
     char message[160]; /* one line for people; "" when there is nothing to say */
     char address[64];  /* where it can be reached, once it runs */
+    double ended_s;    /* when it ended, in seconds since 1970; 0: it has not, or that is unknown */
 } adli_replica_view;
 
 typedef struct adli_backend_ops {
@@ -83,8 +84,10 @@ typedef struct adli_backend_ops {
      * CannotRun. */
     adl_status (*start)(void *self, const adli_group_spec *spec);
 
-    /* SIGTERM, or SIGKILL, to all processes of the group that are alive. What of it nobody has started yet
-     * never will be: INTERRUPTED, "Killed". */
+    /* Asks all replicas of the group that are alive to stop: SIGTERM to each replica alone, its children are
+     * its own to stop; one that cannot answer because it is stopped (SIGSTOP) is killed at once. kill: SIGKILL
+     * to them and all their descendants. What of it nobody has started yet never will be: INTERRUPTED,
+     * "Killed". */
     void (*terminate)(void *self, const char *uid, int group, bool kill);
 
     /* The group's replicas as they are now: views[capacity], *count the group's size. ENOENT: no such

@@ -128,6 +128,7 @@ adl_status adli_result_write(int dir, int rank, const adli_result *result)
     adli_record_put_int(&buf, "exit", result->exit_code);
     adli_record_put(&buf, "reason", result->reason);
     adli_record_put(&buf, "message", result->message);
+    adli_record_put_int(&buf, "endedMs", (int64_t)(result->ended_s * 1e3));
     adl_status status = adli_record_write(dir, name, &buf, false);
     adli_buf_fini(&buf);
     return status;
@@ -135,7 +136,7 @@ adl_status adli_result_write(int dir, int rank, const adli_result *result)
 
 static adl_status decode(const adli_buf *buf, adli_result *out)
 {
-    int64_t state, code;
+    int64_t state, code, ended_ms = 0;
     size_t at = 0;
     adl_status status = adli_record_next_int(buf, &at, "state", &state);
     if (status == ADL_OK)
@@ -147,7 +148,11 @@ static adl_status decode(const adli_buf *buf, adli_result *out)
     if (!reason || !message || state < ADLI_REPLICA_SUCCEEDED || state > ADLI_REPLICA_FAILED)
         return adli_fail(ADL_ECORRUPT, "not a result");
     adli_result_set(out, (adli_replica_state)state, (int)code, reason, "%s", message);
-    return ADL_OK;
+    if (at < buf->length) { /* older ones are without */
+        status = adli_record_next_int(buf, &at, "endedMs", &ended_ms);
+        out->ended_s = 1e-3 * (double)ended_ms;
+    }
+    return status;
 }
 
 adl_status adli_result_read(int dir, int rank, adli_result *out)

@@ -22,6 +22,7 @@ typedef struct adli_result {
     int exit_code;
     char reason[32];
     char message[160];
+    double ended_s; /* seconds since 1970; 0: unknown */
 } adli_result;
 
 /* Makes the claim for this process. *fd holds the lock until it is closed. ESTATE: somebody has it. */

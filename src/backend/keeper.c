@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60 };
+enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60, ASKED_MAX = 16 };
 
 typedef struct watch {
     const adli_keeper *keeper;
@@ -28,8 +28,12 @@ typedef struct watch {
     bool watch_memory;
     int dir, claim, signals;
     pid_t replica;
-    bool terminated, killed, node_lost, oom, ended;
-    int status; /* of waitpid, once ended */
+    bool terminated, killed, node_lost, oom, silent, ended;
+    bool stopped; /* by SIGSTOP or the like: cannot answer */
+    int status;   /* of waitpid, once ended */
+    double ended_s;
+    pid_t asked[ASKED_MAX]; /* what was left by shells that died when they were asked to stop */
+    int asked_count;
 } watch;
 
 static bool parse_amount(const char *text, int64_t max, int64_t *out)
@@ -191,19 +195,61 @@ static void kill_all(const watch *w)
     adli_procs_kill_below(getpid());
 }
 
+/* A stop request is for the replica alone: its children (workers that load data) are its own to stop, and
+ * it needs them until it has saved. A shell dies of the request without passing it on; then it is for what
+ * the shell had started, which is our child now. */
+static void pass_on(watch *w)
+{
+    pid_t children[ASKED_MAX];
+    int count = adli_procs_children(getpid(), w->replica, children, ASKED_MAX);
+    for (int i = 0; i < count && w->asked_count < ASKED_MAX; i++) {
+        bool known = false;
+        for (int k = 0; k < w->asked_count; k++)
+            known |= w->asked[k] == children[i];
+        if (known)
+            continue;
+        w->asked[w->asked_count++] = children[i];
+        kill(children[i], SIGTERM);
+    }
+}
+
+static void note_end(watch *w, int status)
+{
+    w->ended = true;
+    w->status = status;
+    w->ended_s = adli_clock_of(CLOCK_REALTIME);
+}
+
 /* Collects what died; false when there is no child, so no descendant, left: those of dead parents are
  * given to us. */
 static bool reap(watch *w)
 {
     int status;
     pid_t id;
-    while ((id = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (id != w->replica)
+    bool orphaned = false;
+    while ((id = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+        if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+            if (id == w->replica || w->ended) /* it, or what a shell has left */
+                w->stopped = WIFSTOPPED(status);
             continue;
-        w->ended = true;
-        w->status = status;
+        }
+        orphaned |= WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+        if (id == w->replica)
+            note_end(w, status);
     }
-    return !(id < 0 && errno == ECHILD);
+    bool left = !(id < 0 && errno == ECHILD);
+    if (orphaned && left && w->terminated && !w->killed)
+        pass_on(w);
+    return left;
+}
+
+/* A replica that somebody stopped (SIGSTOP) cannot save anything: asked to leave, it is killed at once. */
+static void end_silent(watch *w)
+{
+    if (!w->stopped || !w->terminated || w->killed)
+        return;
+    w->silent = w->killed = true;
+    kill_all(w);
 }
 
 static void take_signals(watch *w)
@@ -213,7 +259,7 @@ static void take_signals(watch *w)
         int number = (int)info.ssi_signo;
         if (number == ADLI_KEEPER_TERMINATE && !w->ended) {
             w->terminated = true;
-            kill(-w->replica, SIGTERM);
+            kill(w->replica, SIGTERM);
         } else if (number == ADLI_KEEPER_KILL || number == ADLI_KEEPER_NODE_LOST) {
             w->node_lost |= number == ADLI_KEEPER_NODE_LOST;
             w->killed = true;
@@ -249,6 +295,7 @@ static void watch_replica(watch *w)
     struct pollfd wake = {.fd = w->signals, .events = POLLIN};
     int pause_ms = w->watch_memory ? WATCH_MS : -1;
     while (reap(w) && !over(w)) {
+        end_silent(w);
         poll(&wake, 1, pause_ms);
         take_signals(w);
         if (w->watch_memory && !w->killed)
@@ -274,6 +321,9 @@ static void conclude(watch *w, adli_result *out)
         adli_result_set(out, ADLI_REPLICA_FAILED, code, "OOMKilled",
                         "needed more memory than its limit of %lld MiB",
                         (long long)(w->keeper->memory_bytes >> 20));
+    else if (w->silent)
+        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Silent",
+                        "was stopped by a signal and could not answer: killed");
     else if (w->killed && by_signal && WTERMSIG(w->status) == SIGKILL)
         adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Killed", "killed by the scheduler");
     else if (code == 128 + SIGTERM)
@@ -284,6 +334,7 @@ static void conclude(watch *w, adli_result *out)
                         WTERMSIG(w->status), strsignal(WTERMSIG(w->status)));
     else
         adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "exited with %d", code);
+    out->ended_s = w->ended_s;
 }
 
 /* From the claim on. Limits that no control group keeps are watched; the job is not to blame. */

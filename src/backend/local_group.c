@@ -152,6 +152,7 @@ static void show(const adli_result *result, adli_replica_view *view)
     view->exit_code = result->exit_code;
     memcpy(view->reason, result->reason, sizeof view->reason);
     memcpy(view->message, result->message, sizeof view->message);
+    view->ended_s = result->ended_s;
 }
 
 /* With the claim's lock in our hands: the result, or that the replica is lost. */

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 typedef struct process {
-    pid_t id, parent;
+    pid_t id, parent, group;
     unsigned long long born; /* clock ticks since boot: with id the name of a process */
     int64_t resident_pages;
     bool zombie, below;
@@ -52,6 +52,7 @@ static bool read_process(pid_t id, process *out)
 {
     enum {
         PARENT = 4,
+        GROUP = 5,
         FLAGS = 9,
         BORN = 22,
         RESIDENT = 24,
@@ -66,6 +67,7 @@ static bool read_process(pid_t id, process *out)
         return false;
     *out = (process){.id = id,
                      .parent = (pid_t)stat_field(after, PARENT),
+                     .group = (pid_t)stat_field(after, GROUP),
                      .born = stat_field(after, BORN),
                      .resident_pages = (int64_t)stat_field(after, RESIDENT),
                      .zombie = after[2] == 'Z' || after[2] == 'X'};
@@ -150,6 +152,18 @@ int adli_procs_kill_below(pid_t root)
     }
     free(all);
     return alive;
+}
+
+int adli_procs_children(pid_t parent, pid_t group, pid_t *out, int capacity)
+{
+    size_t count;
+    int found = 0;
+    process *all = read_all(&count);
+    for (size_t i = 0; i < count && found < capacity; i++)
+        if (all[i].parent == parent && all[i].group == group && !all[i].zombie)
+            out[found++] = all[i].id;
+    free(all);
+    return found;
 }
 
 /* Proportional set size without file pages, which the kernel can drop. */

@@ -316,6 +316,7 @@ void adli_core_free(adli_core *core)
         close(core->wake_fd);
     free(core->outbox);
     free(core->scratch);
+    free(core->ends);
     free(core->known);
     free(core->sched_nodes);
     free(core->nodes);

@@ -165,6 +165,8 @@ struct adli_core {
     size_t known_count, known_capacity;
     adli_replica_view *scratch;
     size_t scratch_capacity;
+    adli_end *ends;
+    size_t ends_capacity;
     const char *resource_names[ADL_MAX_RESOURCES];
     char *resource_storage[ADL_MAX_RESOURCES];
     int resource_count;

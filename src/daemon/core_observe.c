@@ -79,21 +79,31 @@ void adli_core_failure(adli_kept_job *job, const char *reason, const char *messa
     job->failure_seen = true;
 }
 
-/* Was a replica taken from the group, with its node or its keeper? Then the others fail for want of it, not
- * for a reason of their own. */
-static bool lost_one(const adli_replica_view *views, int count)
+static adli_end end_of(const adli_replica_view *view)
 {
-    for (int i = 0; i < count; i++)
-        if (views[i].state == ADLI_REPLICA_INTERRUPTED &&
-            (strcmp(views[i].reason, "NodeLost") == 0 || strcmp(views[i].reason, "Lost") == 0 ||
-             strcmp(views[i].reason, "OutOfResources") == 0))
-            return true;
-    return false;
-}
-
-static bool is_failure(const adli_replica_view *view, bool lost)
-{
-    return view->state == ADLI_REPLICA_FAILED && !(lost && !view->reason[0]);
+    static const char *const taken[] = {"NodeLost", "Lost", "OutOfResources", "Silent"};
+    adli_end end = {.ended_s = view->ended_s};
+    switch (view->state) {
+    case ADLI_REPLICA_WAITING:
+        end.fate = ADLI_FATE_WAITING;
+        break;
+    case ADLI_REPLICA_READY:
+        end.fate = ADLI_FATE_READY;
+        break;
+    case ADLI_REPLICA_SUCCEEDED:
+        end.fate = ADLI_FATE_SUCCEEDED;
+        break;
+    case ADLI_REPLICA_INTERRUPTED:
+        end.fate = ADLI_FATE_LEFT;
+        for (size_t i = 0; i < ADLI_COUNT(taken); i++)
+            if (strcmp(view->reason, taken[i]) == 0)
+                end.fate = ADLI_FATE_TAKEN;
+        break;
+    case ADLI_REPLICA_FAILED:
+        end.fate = view->reason[0] ? ADLI_FATE_BROKEN : ADLI_FATE_DIED;
+        break;
+    }
+    return end;
 }
 
 /* How it ended, in the backend's words if it has any. */
@@ -110,15 +120,16 @@ static void fate_of(const adli_replica_view *view, char *out, size_t size)
 }
 
 /* The first failure of a group is its cause; the others follow from it. */
-static void note_failures(adli_core *core, adli_kept_job *job, int group,
-                          const adli_replica_view *views, int count, double now_s)
+static void note_failures(adli_core *core, adli_kept_job *job, const adli_life *life,
+                          const adli_end *ends, const adli_replica_view *views, int count,
+                          double now_s)
 {
-    bool lost = lost_one(views, count);
+    int group = life->group;
     if (job->failure_seen)
         return;
     for (int rank = 0; rank < count; rank++) {
         const adli_replica_view *view = &views[rank];
-        if (!is_failure(view, lost))
+        if (!adli_end_failed(life, ends, count, rank))
             continue;
         char message[512], fate[192], tail[3 * TAIL_BYTES], fields[160];
         fate_of(view, fate, sizeof fate);
@@ -134,34 +145,6 @@ static void note_failures(adli_core *core, adli_kept_job *job, int group,
         core->tell = true;
         return;
     }
-}
-
-static adli_observed count_states(const adli_replica_view *views, int count)
-{
-    adli_observed seen = {.started = count};
-    bool lost = lost_one(views, count);
-    for (int i = 0; i < count; i++)
-        switch (views[i].state) {
-        case ADLI_REPLICA_WAITING:
-            seen.alive++;
-            break;
-        case ADLI_REPLICA_READY:
-            seen.alive++;
-            seen.ready++;
-            break;
-        case ADLI_REPLICA_SUCCEEDED:
-            seen.ready++; /* it was; the group may run on without it */
-            seen.succeeded++;
-            break;
-        case ADLI_REPLICA_INTERRUPTED:
-            seen.interrupted++;
-            break;
-        case ADLI_REPLICA_FAILED:
-            seen.failed += is_failure(&views[i], lost);
-            seen.interrupted += !is_failure(&views[i], lost);
-            break;
-        }
-    return seen;
 }
 
 /* What readers (and discovery) see of the group. */
@@ -196,10 +179,11 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     bool present = phase == ADLI_STARTING || phase == ADLI_RUNNING || phase == ADLI_STOPPING;
     if (!present || job->do_start || job->lost_start)
         return;
-    if (adli_grow(&core->scratch, &core->scratch_capacity, (size_t)(wanted ? wanted : 1),
-                  sizeof *core->scratch) != 0)
+    size_t room = wanted ? (size_t)wanted : 1;
+    if (adli_grow(&core->scratch, &core->scratch_capacity, room, sizeof *core->scratch) != 0 ||
+        adli_grow(&core->ends, &core->ends_capacity, room, sizeof *core->ends) != 0)
         return;
-    memset(core->scratch, 0, (size_t)(wanted ? wanted : 1) * sizeof *core->scratch);
+    memset(core->scratch, 0, room * sizeof *core->scratch);
     adl_status status = core->backend->ops->observe(core->backend->self, job->uid, group,
                                                     core->scratch, wanted, &count);
     if (status == ADL_ENOENT && phase == ADLI_STARTING) {
@@ -213,8 +197,12 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     }
     if (status == ADL_OK) {
         count = count < wanted ? count : wanted;
-        seen = count_states(core->scratch, count);
-        note_failures(core, job, group, core->scratch, count, now_s);
+        for (int i = 0; i < count; i++)
+            core->ends[i] = end_of(&core->scratch[i]);
+        seen = adli_observe_ends(info.life, core->ends, count);
+        if (seen.failed == 0) /* or it has turned out to be a consequence */
+            job->failure_seen = false;
+        note_failures(core, job, info.life, core->ends, core->scratch, count, now_s);
         publish(core, job, group, count, seen.ready - seen.succeeded);
     } else if (phase == ADLI_RUNNING) /* one that is stopped may never have been started */
         adli_core_log(core, "job %s: group %d is not there any more", job->id, group);

@@ -126,7 +126,7 @@ out:
 void adli_replica_signal(const adli_replica *replica, int number)
 {
     if (replica->pid > 0 && !replica->ended)
-        kill(-replica->pid, number);
+        kill(number == SIGKILL ? -replica->pid : replica->pid, number);
 }
 
 void adli_replica_fini(adli_replica *replica)

@@ -32,7 +32,8 @@ typedef struct adli_replica_env {
  * launcher does. ENOENT, EIO: the program cannot be executed; says why. */
 ADL_MUST adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv,
                                        const adli_replica_env *env);
-/* Sends a signal to its process group, if it is running. */
+/* Sends a signal to it, if it is running: to the program alone, whose children are its own to stop; SIGKILL to
+ * its whole process group. */
 void adli_replica_signal(const adli_replica *replica, int number);
 /* Closes the pipes. */
 void adli_replica_fini(adli_replica *replica);

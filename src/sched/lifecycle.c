@@ -11,6 +11,51 @@ const char *adli_phase_name(adli_phase phase)
  * for days. */
 enum { LONGEST_PAUSE_S = 300 };
 
+/* A peer's end is felt at once where a connection breaks, and after a time-out where it does not. The other way
+ * round there is only what it takes to notice an end and write it down on a busy machine. */
+static const double felt_s = 10, noticed_s = 1;
+
+static bool explains(const adli_life *life, const adli_end *left, const adli_end *died)
+{
+    double since_s = left->ended_s > 0 && died->ended_s > 0 ? died->ended_s - left->ended_s : -1e9;
+    bool stopping = life->phase == ADLI_STOPPING;
+    if (left->fate == ADLI_FATE_TAKEN)
+        return true;
+    if (left->fate != ADLI_FATE_LEFT)
+        return false;
+    if (stopping && died->ended_s >= life->stop_since_s) /* all were asked */
+        return since_s > -felt_s && since_s < felt_s;
+    /* it died before we asked anyone: then one that left because we asked is no reason */
+    bool unasked = !stopping || left->ended_s < life->stop_since_s;
+    return unasked && since_s > -noticed_s && since_s < felt_s;
+}
+
+bool adli_end_failed(const adli_life *life, const adli_end *ends, int count, int which)
+{
+    if (ends[which].fate != ADLI_FATE_DIED)
+        return ends[which].fate == ADLI_FATE_BROKEN;
+    for (int i = 0; i < count; i++)
+        if (explains(life, &ends[i], &ends[which]))
+            return false;
+    return true;
+}
+
+adli_observed adli_observe_ends(const adli_life *life, const adli_end *ends, int count)
+{
+    adli_observed seen = {.started = count};
+    for (int i = 0; i < count; i++) {
+        adli_fate fate = ends[i].fate;
+        bool failed = adli_end_failed(life, ends, count, i);
+        seen.alive += fate <= ADLI_FATE_READY;
+        /* one that succeeded was ready; the group may run on without it */
+        seen.ready += fate == ADLI_FATE_READY || fate == ADLI_FATE_SUCCEEDED;
+        seen.succeeded += fate == ADLI_FATE_SUCCEEDED;
+        seen.failed += failed;
+        seen.interrupted += fate > ADLI_FATE_SUCCEEDED && !failed;
+    }
+    return seen;
+}
+
 static adli_action stop(adli_life *life, double now_s)
 {
     life->phase = ADLI_STOPPING;

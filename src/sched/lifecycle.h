@@ -8,7 +8,8 @@
  *      +------------------------------ all gone -- Stopping <----------------------------------+
  *
  * A replica that failed for its own reason makes the job try again after a pause, from its last
- * checkpoint, max_retries times; then it is Failed. */
+ * checkpoint, max_retries times; then it is Failed. What replicas die of because a peer has just left or was
+ * taken from them is a consequence, and no try. */
 #ifndef ADLI_LIFECYCLE_H
 #define ADLI_LIFECYCLE_H
 
@@ -46,6 +47,29 @@ typedef struct adli_observed {
     int failed;      /* anything else */
     bool deleted;    /* the user wants it gone */
 } adli_observed;
+
+/* What became of one replica. */
+typedef enum adli_fate {
+    ADLI_FATE_WAITING,   /* asked for, not running yet */
+    ADLI_FATE_READY,     /* running */
+    ADLI_FATE_SUCCEEDED, /* exited 0 */
+    ADLI_FATE_LEFT,      /* exited 143, stopped by a signal that asks for it, or killed by us */
+    ADLI_FATE_TAKEN,     /* lost with its node or keeper, refused for lack of resources, silent */
+    ADLI_FATE_DIED,   /* any other exit or signal: for a reason of its own, or for want of a peer */
+    ADLI_FATE_BROKEN, /* of its own making whatever the others do: too little memory, cannot run */
+} adli_fate;
+
+typedef struct adli_end {
+    adli_fate fate;
+    double ended_s; /* by the clock of adli_lifecycle's now_s; 0: unknown */
+} adli_end;
+
+/* Has this replica of the group failed? No when it only died for want of a peer, which is so when one was
+ * taken, or when one has left within the seconds before; and when all were asked to stop, if one has left within
+ * seconds before or after: between the first that goes and the last there is no order. */
+bool adli_end_failed(const adli_life *life, const adli_end *ends, int count, int which);
+/* Counts: everything of adli_observed but what the scheduler wants. */
+adli_observed adli_observe_ends(const adli_life *life, const adli_end *ends, int count);
 
 typedef struct adli_rules {
     double grace_s;             /* from SIGTERM to SIGKILL */

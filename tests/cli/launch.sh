@@ -80,6 +80,16 @@ for signal in INT TERM HUP; do
     wait $pid
     want "passes on SIG$signal" 143 "$?"
 done
+# a stop request is for the program alone: what loads its data must live until it has saved
+for signal in INT TERM; do
+    "$adaptdl" run -q -n 2 -- sh -c 'sh -c "trap \"echo worker asked\" TERM INT; echo up; while kill -0 $$ 2>/dev/null; do sleep 0.05; done" &
+        trap "echo saved; exit 143" TERM INT; while :; do sleep 0.05; done' >"$tmp/out" 2>/dev/null &
+    pid=$!
+    wait_for "$tmp/out" up 2
+    kill -$signal $pid
+    wait $pid
+    want "saved after SIG$signal" "143 2 0" "$? $(grep -c saved "$tmp/out") $(grep -c asked "$tmp/out")"
+done
 "$adaptdl" run -q -n 2 -- sh -c 'echo $$; trap "" TERM INT; sleep 1000 & wait; wait' >"$tmp/out" 2>/dev/null &
 pid=$!
 wait_for "$tmp/out" '\[' 2

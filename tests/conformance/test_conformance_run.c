@@ -223,6 +223,56 @@ TEST(what_a_shell_started_may_save_as_well)
     CLOSE();
 }
 
+/* Workers of a data loader, say: the replica needs them until it has saved. */
+TEST(asked_to_stop_its_children_are_its_own_to_stop)
+{
+    OPEN();
+    CHECK_OK(
+        adlt_start(site, "job", 1, 2,
+                   "sh -c 'trap \"echo worker asked\" TERM; echo up; while [ ! -e $DIR/done ]; do "
+                   "sleep 0.02; done; echo worker done' & "
+                   "trap 'touch $DIR/done; wait; echo saved; exit 143' TERM; wait"));
+    for (int rank = 0; rank < 2; rank++)
+        CHECK(adlt_wait_log(site, "job", 1, rank, "up"));
+    backend->ops->terminate(backend->self, "job", 1, false);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    for (int rank = 0; rank < 2; rank++) {
+        const char *log = adlt_log(site, "job", 1, rank);
+        CHECK_INT(adlt_lines(log, "worker asked"), 0);
+        CHECK_INT(adlt_lines(log, "worker done"), 1);
+        CHECK_INT(adlt_lines(log, "saved"), 1);
+        CHECK(adlt_view(site, "job", 1, rank).ended_s > 0);
+    }
+    CLOSE();
+}
+
+/* It could not save anything, so there is nothing to wait for. */
+TEST(asked_to_stop_a_silent_replica_is_killed)
+{
+    OPEN();
+    CHECK_OK(
+        adlt_start(site, "job", 1, 1, "trap 'exit 143' TERM; echo up; kill -STOP $$; sleep 100"));
+    CHECK_OK(adlt_start(site, "late", 1, 1,
+                        "trap 'kill -STOP $$' TERM; echo up; while :; do sleep 0.02; done"));
+    CHECK_OK(
+        adlt_start(site, "goes-on", 1, 1,
+                   "sh -c \"sleep 0.2; kill -CONT $$\" & echo up; kill -STOP $$; "
+                   "trap 'echo saved; exit 143' TERM; echo again; while :; do sleep 0.02; done"));
+    CHECK(adlt_wait_log(site, "job", 1, 0, "up") && adlt_wait_log(site, "late", 1, 0, "up"));
+    CHECK(adlt_wait_log(site, "goes-on", 1, 0, "again"));
+    backend->ops->terminate(backend->self, "job", 1, false);
+    backend->ops->terminate(backend->self, "late", 1, false);
+    backend->ops->terminate(backend->self, "goes-on", 1, false);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Silent");
+    CHECK(adlt_wait(site, "late", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK_STR(adlt_view(site, "late", 1, 0).reason, "Silent");
+    CHECK(adlt_wait(site, "goes-on", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK_STR(adlt_view(site, "goes-on", 1, 0).reason, "");
+    CHECK_INT(adlt_lines(adlt_log(site, "goes-on", 1, 0), "saved"), 1);
+    CLOSE();
+}
+
 TEST(what_does_not_stop_is_killed)
 {
     OPEN();

@@ -58,11 +58,14 @@ class Running:
     def text(self):
         return "\n".join(self.lines)
 
-    def wait_for(self, pattern):
-        """Until a line has it."""
+    def wait_for(self, pattern, first=0):
+        """Until a line has it, from the first on; the number of the next line."""
+        def look():
+            return next((i + 1 for i, line in enumerate(self.lines) if i >= first and re.search(pattern, line)), 0)
         with self.news:
-            found = self.news.wait_for(lambda: any(re.search(pattern, line) for line in self.lines), WAIT_S)
+            found = self.news.wait_for(look, WAIT_S)
         assert found, f"no line with {pattern!r}\n{self.text()}"
+        return found
 
     def interrupt(self):
         """CTRL-C: every process of the group gets it, workers too."""
@@ -250,6 +253,25 @@ def test_under_adaptdl_run(digits, tmp_path):
     epoch = int(re.search(r"saved checkpoint-\S+ in \S+ \(epoch (\d+)\)$", text, re.MULTILINE)[1])
     text = command(1, epoch + 1).ended()
     assert f"starting at epoch {epoch}" in text and accuracy(text) >= 0, text
+
+
+def test_scaled_under_adaptdl_run(digits, tmp_path):
+    """To two replicas and back, with the workers that the tutorial has."""
+    running = Running([BIN / "adaptdl", "run", "--name", "digits", "--checkpoint", tmp_path / "ck", "--",
+                       sys.executable, "mnist_step_5.py", "--data", digits, "--epochs", FOREVER],
+                      XDG_RUNTIME_DIR=tmp_path)
+    try:
+        running.wait_for(r"^\[0\] Train Epoch: ")
+        for restarts, count in enumerate((2, 1, 2), 1):
+            subprocess.run([BIN / "adaptdl", "scale", "digits", str(count)], check=True, timeout=WAIT_S,
+                           capture_output=True, env=harness.environment(XDG_RUNTIME_DIR=tmp_path))
+            begin = running.wait_for(f"restart {restarts} on {count} replica")
+            running.wait_for(rf"^\[{count - 1}\] Train Epoch: ", begin)
+        running.interrupt()
+        text = running.ended(143)
+    finally:
+        running.kill()
+    assert "Traceback" not in text and "DataLoader worker" not in text, text
 
 
 def test_submitted_to_a_cluster(digits):

@@ -249,6 +249,41 @@ def test_workers_by_spawn_have_seeds_of_their_own():
     harness.replicas(2, code)
 
 
+class Pids(torch.utils.data.Dataset):
+    """The worker that loads it."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return os.getpid()
+
+
+def signalled(start_method):
+    """Whoever signals all processes of a job stops the program, which needs its workers until it has saved."""
+    adl.init_process_group("gloo")
+    loader = adl.AdaptiveDataLoader(Pids(), batch_size=2, num_workers=2, multiprocessing_context=start_method)
+    seen, told = [], False
+    for _ in adl.remaining_epochs_until(1):
+        for batch in loader:
+            seen += batch.tolist()
+            if len(set(seen)) == 2 and not told:
+                pids = " ".join(map(str, set(seen)))
+                assert os.system(f"kill -TERM {pids} && kill -INT {pids}") == 0
+                told = True
+    assert told and len(seen) == 64 and len(set(seen)) == 2, (told, seen)
+
+
+def test_workers_by_fork_ignore_signals():
+    torch_fork.replicas(1, signalled, "fork")
+
+
+def test_workers_by_spawn_ignore_signals():
+    code = "import sys; sys.path.insert(0, {!r}); sys.argv = ['x']; import test_torch_data; " \
+           "test_torch_data.signalled('spawn')".format(os.path.dirname(os.path.abspath(__file__)))
+    harness.replicas(1, code)
+
+
 @one
 def test_custom_loader():
     class Windows(AdaptiveDataLoaderMixin):

@@ -473,6 +473,43 @@ TEST(replicas_that_miss_a_lost_one_have_not_failed)
     close_world(&w);
 }
 
+/* PyTorch aborts when a peer goes while its process group is being formed. */
+TEST(a_peer_that_left_is_no_try)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 2));
+    REQUIRE_OK(submit(&w, "pair", "  minReplicas: 2\n"));
+    double now_s = adli_core_now(w.core);
+    for (int turn = 0; turn < 2; turn++) {
+        step(&w, 1);
+        step(&w, 1);
+        REQUIRE(w.fake->group_count == turn + 1);
+        fake_group *group = &w.fake->groups[turn];
+        now_s = adli_core_now(w.core);
+        group->views[turn] = (adli_replica_view){
+            .state = ADLI_REPLICA_INTERRUPTED, .exit_code = 143, .ended_s = now_s};
+        group->views[1 - turn] = (adli_replica_view){
+            .state = ADLI_REPLICA_FAILED, .exit_code = 134, .ended_s = now_s + 0.5};
+        fake_ring(w.fake);
+        step(&w, 1);
+        CHECK_INT(int_of(&w, "pair", "failures"), 0);
+    }
+    CHECK_INT(events_with(&w, "ReplicaFailed"), 0);
+    step(&w, 1);
+    step(&w, 1);
+    REQUIRE(w.fake->group_count == 3);
+    fake_group *group = &w.fake->groups[2]; /* the other way round it is one */
+    now_s = adli_core_now(w.core);
+    group->views[0] =
+        (adli_replica_view){.state = ADLI_REPLICA_FAILED, .exit_code = 1, .ended_s = now_s};
+    step(&w, 1);
+    group->views[1] = (adli_replica_view){
+        .state = ADLI_REPLICA_INTERRUPTED, .exit_code = 143, .ended_s = now_s + 2};
+    step(&w, 1);
+    CHECK_INT(int_of(&w, "pair", "failures"), 1);
+    close_world(&w);
+}
+
 TEST(deletion_stops_removes_and_frees_the_name)
 {
     world w;

@@ -115,6 +115,52 @@ TEST(deletion_ends_it_from_any_phase)
         ADLI_TERMINATE);
 }
 
+/* How many of the ends count as failures. */
+static int failures_of(const adli_life *life, int count, const adli_end *ends)
+{
+    adli_observed seen = adli_observe_ends(life, ends, count);
+    CHECK_INT(seen.started, count);
+    CHECK_INT(seen.alive + seen.succeeded + seen.interrupted + seen.failed, count);
+    return seen.failed;
+}
+
+#define FAILURES(life, ...)                                                                        \
+    failures_of(life, (int)(sizeof((adli_end[]){__VA_ARGS__}) / sizeof(adli_end)),                 \
+                (adli_end[]){__VA_ARGS__})
+
+TEST(what_follows_from_a_lost_peer_is_no_failure)
+{
+    const adli_life running = {.phase = ADLI_RUNNING, .group = 1};
+    const adli_end ready = {ADLI_FATE_READY, 0}, died = {ADLI_FATE_DIED, 100};
+    CHECK_INT(FAILURES(&running, ready, died), 1);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_SUCCEEDED, 99}, died), 1);
+    /* taken from the others, whenever that was noticed */
+    CHECK_INT(FAILURES(&running, died, {ADLI_FATE_TAKEN, 0}), 0);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 120}, died, died), 0);
+    /* stopped by somebody else a moment before; noticed in whichever order */
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 97}, died, ready), 0);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 100.4}, died), 0);
+    /* long before, long after, or nobody knows: not the reason */
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 60}, died), 1);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 105}, died), 1);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 0}, died), 1);
+    /* of its own making, whatever the others do */
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 99}, {ADLI_FATE_BROKEN, 100}), 1);
+}
+
+TEST(asked_to_stop_replicas_may_miss_each_other)
+{
+    const adli_life stopping = {.phase = ADLI_STOPPING, .group = 1, .stop_since_s = 50};
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_LEFT, 51}, {ADLI_FATE_DIED, 51.2}), 0);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_LEFT, 56}, {ADLI_FATE_DIED, 51}), 0);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_LEFT, 51}, {ADLI_FATE_DIED, 75}), 1);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_DIED, 51}), 1); /* nobody to miss */
+    /* it died first, that is why the other was asked to stop: a failure it is and stays */
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_DIED, 49.9}, {ADLI_FATE_LEFT, 50.2}), 1);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_DIED, 49.9}, {ADLI_FATE_LEFT, 49.5}), 0);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_DIED, 0}, {ADLI_FATE_LEFT, 50.2}), 1);
+}
+
 /* A backend that does what it is told, with random delays, deaths and changes of mind: replicas must
  * never be started while others are alive, and the walk must come to an end. */
 TEST(random_walks_never_overlap_groups)

@@ -356,16 +356,15 @@ class AdaptiveDataLoaderMixin:
 
 
 class _WorkerInit:
-    """What a worker process does first: leave CTRL-C to the program, which needs its workers until the
-    step ends, and draw other random numbers than the same worker of another replica."""
+    """What a worker process does first: leave CTRL-C and SIGTERM to the program, which needs its workers
+    until the step ends, and draw other random numbers than the same worker of another replica."""
 
     def __init__(self, then):
         self.then = then
         self.rank = 0
 
     def __call__(self, worker):
-        import signal
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _core.worker_signals()
         if self.rank > 0:
             seed = (torch.initial_seed() + self.rank * 0x9E3779B97F4A7C15) % 2**64
             random.seed(seed)
