@@ -18,7 +18,7 @@ extern "C" {
 typedef struct adl_optim_ops {
     size_t size;      /* sizeof(adl_optim_ops) */
     void *self;       /* first argument of every function; borrowed */
-    const char *kind; /* "sgd", "adam", "adamw", "adadelta" or a foreign name; borrowed */
+    const char *kind; /* "sgd", "adam", "adamw", "adadelta", a foreign name or NULL; borrowed */
     size_t group_count;
     const adl_param_group *groups; /* [group_count], constant while the optimizer lives; borrowed */
 

@@ -38,7 +38,7 @@ static adl_status check(const adl_dp_options *options)
     if (!options->name || !*options->name)
         return adli_fail(ADL_EINVAL, "data parallel: it needs a name");
     if (!optim || optim->size != sizeof *optim || !optim->step || !optim->lr || !optim->save ||
-        !optim->save_size || !optim->load || optim->group_count < 1)
+        !optim->save_size || !optim->load || optim->group_count < 1 || !optim->groups)
         return adli_fail(ADL_EINVAL, "data parallel %s: the optimizer's functions are incomplete",
                          options->name);
     if (optim->group_count > ADL_REDUCER_EXTRA_MAX)
@@ -185,7 +185,8 @@ adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **
     dp->optim = options->optim;
     dp->groups = options->optim->group_count;
     dp->loss_scale = dp->gain = dp->accum_count = dp->accum_scale = 1;
-    bool adam = strcmp(dp->optim->kind, "adam") == 0 || strcmp(dp->optim->kind, "adamw") == 0;
+    const char *kind = dp->optim->kind ? dp->optim->kind : "";
+    bool adam = strcmp(kind, "adam") == 0 || strcmp(kind, "adamw") == 0;
     if (options->rule)
         dp->rule = *options->rule;
     else

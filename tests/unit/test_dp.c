@@ -694,7 +694,13 @@ static void run_misuse(adlt_replica *replica)
     seen->params[0].grad = NULL;
     CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "no name, value or gradient");
     seen->params[0].grad = kept;
+    const adl_param_group *groups = seen->ops.groups;
+    seen->ops.groups = NULL;
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "functions are incomplete");
+    seen->ops.groups = groups;
+    seen->ops.kind = NULL; /* a foreign optimizer need not have a name */
     REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    CHECK_INT(dp->rule.kind, ADL_SCALING_ADASCALE);
     CHECK_FAILS(adl_dp_new(replica->ctx, &options, &again), ADL_ESTATE, "adaptdl.dp.model");
     CHECK(again == NULL);
     CHECK_FAILS(adl_dp_step(dp), ADL_ESTATE, "outside a loop over data");
