@@ -91,9 +91,13 @@ const cli_command command_run = {
 
 static int run_scale(cli *c)
 {
-    int status, replicas = 0;
-    if (!cli_no_options(c, &status))
-        return status;
+    int replicas = 0;
+    bool force = false;
+    for (int option; (option = cli_next(c)) != CLI_END;) {
+        if (option < 0)
+            return cli_result(option);
+        force |= option == 'f';
+    }
     if (cli_count(c) < 1 || cli_count(c) > 2)
         return usage_error("scale", "expected the name of a run and a number");
     const char *number = cli_argument(c, 1);
@@ -102,7 +106,7 @@ static int run_scale(cli *c)
                            ADLI_LAUNCH_REPLICAS_MAX);
     adli_buf answer;
     adli_buf_init(&answer, 4096);
-    adl_status result = adli_launch_scale(cli_argument(c, 0), replicas, &answer);
+    adl_status result = adli_launch_scale(cli_argument(c, 0), replicas, force, &answer);
     if (result == ADL_OK)
         printf("%s\n", answer.data);
     adli_buf_fini(&answer);
@@ -112,13 +116,20 @@ static int run_scale(cli *c)
     return report_error("scale", no_such_run ? EXIT_USAGE : EXIT_PROBLEM);
 }
 
+static const cli_option scale_options[] = {
+    {'f', "force", NULL,
+     "also when the run saves no checkpoints, and so starts from its first step", NULL},
+    {0},
+};
+
 const cli_command command_scale = {
     .name = "scale",
     .summary = "change the number of replicas of a run",
-    .usage = "RUN [REPLICAS]",
+    .usage = "[OPTIONS] RUN [REPLICAS]",
     .text =
         "Asks a run of `adaptdl run` on this machine for another number of replicas: it saves a "
         "checkpoint and starts again on so many. Without a number: says how the run is.",
+    .options = scale_options,
     .exits = "0 done, 1 the run refused or does not answer, 2 there is no such run.",
     .run = run_scale,
 };

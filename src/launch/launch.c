@@ -218,30 +218,47 @@ static const char *phase_text(phase at)
     return texts[at];
 }
 
+/* Do the replicas have a place for checkpoints, as far as the launcher can tell? */
+static bool saves(const run *self)
+{
+    const char *path =
+        self->options->checkpoint ? self->options->checkpoint : getenv("ADAPTDL_CHECKPOINT_PATH");
+    return path && *path;
+}
+
+static void resize(run *self, int wanted, adli_buf *out)
+{
+    const char *how = saves(self) ? "waiting for a checkpoint" : "from the first step again";
+    adli_buf_printf(out, "%s: from %d to %d replicas", self->name, self->wanted, wanted);
+    adli_output_say(&self->output, "%s: from %d to %d replicas, %s", self->name, self->wanted,
+                    wanted, how);
+    self->wanted = wanted;
+    if (self->phase == RUNNING)
+        ask_to_leave(self, RESIZING, SIGTERM);
+}
+
 static void on_control(void *user, const char *line, adli_buf *out)
 {
     run *self = user;
-    char *end;
+    char *end = NULL;
     if (strcmp(line, "status") == 0) {
         adli_buf_printf(out, "%s: %s, %d replicas, %d restarts", self->name,
                         phase_text(self->phase), self->replicas, self->restarts);
         return;
     }
     long wanted = strncmp(line, "scale ", 6) == 0 ? strtol(line + 6, &end, 10) : 0;
-    if (wanted < 1 || wanted > ADLI_LAUNCH_REPLICAS_MAX || *end != '\0')
+    bool forced = end && strcmp(end, " force") == 0;
+    if (wanted < 1 || wanted > ADLI_LAUNCH_REPLICAS_MAX || (*end != '\0' && !forced))
         adli_buf_puts(out, "error: not understood");
     else if (self->phase == STOPPING)
         adli_buf_puts(out, "error: the run is being stopped");
     else if (wanted == self->wanted)
         adli_buf_printf(out, "%s: %d replicas already", self->name, self->wanted);
-    else {
-        adli_buf_printf(out, "%s: from %d to %ld replicas", self->name, self->wanted, wanted);
-        adli_output_say(&self->output, "%s: from %d to %ld replicas, waiting for a checkpoint",
-                        self->name, self->wanted, wanted);
-        self->wanted = (int)wanted;
-        if (self->phase == RUNNING)
-            ask_to_leave(self, RESIZING, SIGTERM);
-    }
+    else if (!forced && !saves(self))
+        adli_buf_puts(out, "error: it saves no checkpoints (run --checkpoint DIR), so it would "
+                           "start again from the first step; scale --force does it anyway");
+    else
+        resize(self, (int)wanted, out);
 }
 
 /* Waits for something to happen, and deals with lines and connections. */
@@ -404,14 +421,14 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
     return status;
 }
 
-adl_status adli_launch_scale(const char *name, int replicas, adli_buf *answer)
+adl_status adli_launch_scale(const char *name, int replicas, bool force, adli_buf *answer)
 {
     char line[64] = "status";
     if (replicas < 0 || replicas > ADLI_LAUNCH_REPLICAS_MAX)
         return adli_fail(ADL_EINVAL, "%d replicas: must be from 1 to %d", replicas,
                          ADLI_LAUNCH_REPLICAS_MAX);
     if (replicas > 0)
-        snprintf(line, sizeof line, "scale %d", replicas);
+        snprintf(line, sizeof line, "scale %d%s", replicas, force ? " force" : "");
     adl_status status = adli_control_ask(name, line, answer);
     if (status == ADL_OK && strncmp(answer->data, "error: ", 7) == 0)
         status = adli_fail(ADL_ESTATE, "run \"%s\": %s", name, answer->data + 7);

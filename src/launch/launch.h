@@ -29,8 +29,9 @@ typedef struct adli_launch_options {
 ADL_MUST adl_status adli_launch(const adli_launch_options *options, int *exit_code);
 
 /* Asks a run by its name for another number of replicas (0: only asks for its state). The run's answer
- * is one line. ENOENT, EINVAL: there is or can be no run of that name; ESTATE: it
- * refused; EIO: it does not answer. */
-ADL_MUST adl_status adli_launch_scale(const char *name, int replicas, adli_buf *answer);
+ * is one line. A run that saves no checkpoints would start again from its first step: it refuses unless
+ * forced. ENOENT, EINVAL: there is or can be no run of that name; ESTATE: it refused; EIO: it does not
+ * answer. */
+ADL_MUST adl_status adli_launch_scale(const char *name, int replicas, bool force, adli_buf *answer);
 
 #endif

@@ -106,7 +106,25 @@ want no_orphans yes $gone
 for child in $(sed 's/.* //' "$tmp/out"); do kill -9 -- "-$child" 2>/dev/null; done # what those left behind
 
 # ---- scale ----
-"$adaptdl" run -n 2 --name sizes -- sh -c "$polite" >"$tmp/out" 2>"$tmp/err" &
+"$adaptdl" run -n 2 --name forgetful -- sh -c "$polite" >"$tmp/out" 2>"$tmp/err.forgetful" &
+pid=$!
+wait_for "$tmp/out" 'size 2 restart 0' 2
+call scale forgetful 3
+want a_run_without_checkpoints_is_not_scaled 1 "$rc"
+has a_run_without_checkpoints_is_not_scaled_text "saves no checkpoints (run --checkpoint DIR)" "$err"
+want and_it_goes_on "forgetful: running, 2 replicas, 0 restarts" "$("$adaptdl" scale forgetful)"
+want unless_forced "forgetful: from 2 to 3 replicas" "$("$adaptdl" scale --force forgetful 3)"
+wait_for "$tmp/out" 'size 3 restart 1' 3 && ok scaled_by_force || bad scaled_by_force "$(cat "$tmp/out")"
+has scaled_by_force_says_what_it_costs "from 2 to 3 replicas, from the first step again" "$(cat "$tmp/err.forgetful")"
+kill -TERM $pid
+wait $pid
+ADAPTDL_CHECKPOINT_PATH=$tmp/ckpt "$adaptdl" run --name variable -- sh -c "$polite" >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+wait_for "$tmp/out" 'size 1 restart 0'
+want the_variable_is_as_good "variable: from 1 to 2 replicas" "$("$adaptdl" scale variable 2)"
+kill -TERM $pid
+wait $pid
+"$adaptdl" run -n 2 --name sizes --checkpoint "$tmp/ckpt" -- sh -c "$polite" >"$tmp/out" 2>"$tmp/err" &
 pid=$!
 wait_for "$tmp/out" 'size 2 restart 0' 2
 want scale "sizes: from 2 to 4 replicas" "$("$adaptdl" scale sizes 4)"
