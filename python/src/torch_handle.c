@@ -5,6 +5,7 @@
 #include "train/context.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 PyObject *adlpy_handle_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -104,9 +105,21 @@ static PyObject *context_abandon(PyObject *self, PyObject *args)
     return adlpy_context_finish(NULL) == 0 ? adlpy_ref(Py_None) : NULL;
 }
 
+/* Gradients that could not be averaged: what the library knows of the other replicas. */
+static PyObject *context_reason(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_context *ctx = adlpy_context_peek();
+    if (!ctx || (!adli_boundary_apart(ctx) && adl_group_check(adl_context_group(ctx)) == ADL_OK))
+        return adlpy_ref(Py_None);
+    return PyUnicode_DecodeUTF8(adl_error(), (Py_ssize_t)strlen(adl_error()), "replace");
+}
+
 static PyMethodDef functions[] = {
     {"context_abandon", context_abandon, METH_VARARGS,
      "context_abandon(why, /)\n--\n\nEnds the context without saving."},
+    {"context_reason", context_reason, METH_NOARGS,
+     "context_reason()\n--\n\nWhy the other replicas are not with this one, as far as is known, or None."},
     {NULL, NULL, 0, NULL},
 };
 

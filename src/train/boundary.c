@@ -1,16 +1,19 @@
 /* Step boundaries: where replicas agree, without waiting for the network, to stop or to save.
  *
- * At the boundary before step k every replica posts its flags (asked to stop? time to save?), which
- * are OR-ed in the background while the step computes. At the boundary before step k + 1 all of them
- * read the same answer, and so act at the same step: the checkpoint holds a state that all replicas
- * were in. One step later than possible is the price for never stopping to ask. */
+ * At the boundary before step k every replica posts its vote (asked to stop? time to save? and where in
+ * the program it is), and the votes are merged in the background while the step computes. At the
+ * boundary before step k + 1 all of them read the same answer, and so act at the same step: the
+ * checkpoint holds a state that all replicas were in. One step later than possible is the price for
+ * never stopping to ask. Replicas that have run apart learn it here, and save nothing. */
 #include "train/context.h"
 
+#include "adaptdl/epoch.h"
 #include "base/clock.h"
+#include "train/loop.h"
+#include "train/vote.h"
 
+#include <stdio.h>
 #include <string.h>
-
-enum { FLAG_STOP = 1, FLAG_SAVE = 2 };
 
 /* The least status of all replicas: failures are negative, so any failure is everybody's. */
 static adl_status agree_status(adl_context *ctx, adl_status status)
@@ -64,50 +67,83 @@ static void save_in_background(adl_context *ctx)
         adli_log(ctx, ADL_LOG_WARNING, "checkpoint not saved, training goes on: %s", adl_error());
 }
 
-static adl_status read_flags(adl_context *ctx, int64_t *flags)
+/* The answer to the last votes, if there were any. */
+static adl_status read_votes(adl_context *ctx, uint32_t *wishes)
 {
     const void *data;
     size_t length;
+    adli_vote vote;
     if (!ctx->agreed)
         return ADL_OK;
     adl_status status = adl_future_wait(ctx->agreed, -1, &data, &length);
     if (status == ADL_OK)
-        memcpy(flags, data, sizeof *flags);
+        status = adli_vote_parse(data, length, &vote);
+    if (status == ADL_OK)
+        status = adli_vote_check(&vote);
+    if (status == ADL_OK)
+        *wishes = vote.wishes;
     adl_future_free(ctx->agreed);
     ctx->agreed = NULL;
     return status;
 }
 
-static adl_status post_flags(adl_context *ctx)
+static adl_status post_vote(adl_context *ctx)
 {
-    int64_t flags = adli_stop_wanted(ctx) ? FLAG_STOP : 0;
+    const adl_loop *loop = ctx->current;
+    uint8_t bytes[ADLI_VOTE_MAX];
+    adli_vote vote = {.first = {.rank = ctx->env.rank, .epoch = adl_current_epoch(ctx)}};
+    if (loop) {
+        vote.first.loops = loop->seen_loops;
+        vote.first.index = loop->index;
+        snprintf(vote.first.loop, sizeof vote.first.loop, "%.*s", ADLI_VOTE_LOOP_MAX - 1,
+                 loop->name);
+    }
+    if (adli_stop_wanted(ctx))
+        vote.wishes |= ADLI_WISH_STOP;
     if (atomic_exchange(&ctx->save_wanted, false) ||
         (ctx->env.rank == 0 && adl_checkpoint_due(ctx->store, adli_monotonic_s())))
-        flags |= FLAG_SAVE;
-    return adl_group_allreduce_async(ctx->group, &flags, 1, ADL_TYPE_I64, ADL_REDUCE_OR,
-                                     &ctx->agreed);
+        vote.wishes |= ADLI_WISH_SAVE;
+    return adl_group_reduce_async(ctx->group, "step boundary", bytes,
+                                  adli_vote_encode(&vote, bytes), adli_vote_merge, NULL,
+                                  &ctx->agreed);
 }
 
 void adli_boundary(adl_context *ctx)
 {
-    int64_t flags = 0;
+    uint32_t wishes = 0;
     if (ctx->status != ADL_OK)
         return;
     adl_status status = ADL_OK;
     if (ctx->env.replicas == 1) /* nobody to wait for: act at once */
-        status = post_flags(ctx);
+        status = post_vote(ctx);
     if (status == ADL_OK)
-        status = read_flags(ctx, &flags);
+        status = read_votes(ctx, &wishes);
     if (status != ADL_OK) {
         adl_fail(ctx, status);
         return;
     }
-    if (flags & FLAG_STOP) {
+    if (wishes & ADLI_WISH_STOP) {
         save_and_stop(ctx);
         return;
     }
-    if (flags & FLAG_SAVE)
+    if (wishes & ADLI_WISH_SAVE)
         save_in_background(ctx);
     if (ctx->status == ADL_OK && ctx->env.replicas > 1)
-        adl_fail(ctx, post_flags(ctx));
+        adl_fail(ctx, post_vote(ctx));
+}
+
+adl_status adli_boundary_last(adl_context *ctx)
+{
+    uint32_t wishes = 0; /* too late for them: the program is at its end */
+    return read_votes(ctx, &wishes);
+}
+
+bool adli_boundary_apart(adl_context *ctx)
+{
+    const void *data;
+    size_t length;
+    adli_vote vote;
+    return ctx->agreed && adl_future_done(ctx->agreed) &&
+           adl_future_wait(ctx->agreed, 0, &data, &length) == ADL_OK &&
+           adli_vote_parse(data, length, &vote) == ADL_OK && adli_vote_check(&vote) != ADL_OK;
 }

@@ -225,6 +225,8 @@ int adl_exit_code(adl_status status)
 
 int adl_finish(adl_context *ctx)
 {
+    if (ctx->status == ADL_OK)
+        adl_fail(ctx, adli_boundary_last(ctx));
     if (ctx->status == ADL_OK && ctx->saves) {
         adl_status saved = adli_save_now(ctx);
         if (saved != ADL_OK) {
@@ -240,7 +242,11 @@ int adl_finish(adl_context *ctx)
         if (adl_group_close(ctx->group, CLOSE_TIMEOUT_MS) != ADL_OK)
             adli_log(ctx, ADL_LOG_WARNING, "leaving the other replicas: %s", adl_error());
     } else {
-        adli_log(ctx, ADL_LOG_ERROR, "%s", ctx->error);
+        adli_log(
+            ctx, ADL_LOG_ERROR, "%s%s", ctx->error,
+            adli_stop_wanted(ctx) && ctx->env.checkpoint_path
+                ? " (asked to stop, but no checkpoint was saved: the replicas are not together)"
+                : "");
         adl_group_abort(ctx->group, ctx->error);
     }
     free_context(ctx);
@@ -289,10 +295,14 @@ bool adl_stopped(const adl_context *ctx)
 
 adl_status adl_fail(adl_context *ctx, adl_status status)
 {
-    if (status != ADL_OK && ctx->status == ADL_OK) {
-        ctx->status = status;
+    if (status == ADL_OK || ctx->status != ADL_OK)
+        return status;
+    snprintf(ctx->error, sizeof ctx->error, "%s", adl_error());
+    ctx->status = status;
+    /* Replicas that are not at the same step make calls that do not match, or lose each other: what
+     * the last boundary says of them explains the rest. */
+    if ((status == ADL_EINVAL || status == ADL_EPEER) && adli_boundary_apart(ctx))
         snprintf(ctx->error, sizeof ctx->error, "%s", adl_error());
-    }
     return status;
 }
 

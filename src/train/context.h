@@ -38,7 +38,7 @@ struct adl_context {
     bool save_failed; /* interrupted, but the checkpoint could not be written */
 
     atomic_bool stop_wanted, save_wanted; /* adl_stop, adl_save: any thread */
-    adl_future *agreed;                   /* the flags of the last step boundary, on their way */
+    adl_future *agreed;                   /* the votes of the last step boundary, on their way */
     double stop_seen_s;                   /* by adli_give_up; 0: not yet */
 
     int finished_epochs;
@@ -78,6 +78,12 @@ ADL_MUST adl_status adli_state(adl_context *ctx, const char *name,
 /* A step boundary: everyone is between two optimizer steps. Agrees on stopping and saving; when the
  * answer is to stop, the checkpoint is written before this returns and the context is stopped. */
 void adli_boundary(adl_context *ctx);
+/* At the program's end: waits for what the others said at the last boundary. A failure: they are
+ * elsewhere, or gone. */
+ADL_MUST adl_status adli_boundary_last(adl_context *ctx);
+/* Is it known already that the replicas were apart at the last boundary? adl_error then says how. Does
+ * not block. */
+bool adli_boundary_apart(adl_context *ctx);
 /* Saves now, on all replicas, and returns when it is on disk; the same result on each. */
 ADL_MUST adl_status adli_save_now(adl_context *ctx);
 

@@ -48,15 +48,23 @@ static void handle(int number)
     errno = saved;
 }
 
+/* Only what is certain: with several replicas there is a checkpoint only if all of them reach the next
+ * step boundary, and one that was lost may be why this signal came. What was saved is said then. */
+static const char *plan(const adl_context *ctx)
+{
+    if (!ctx->env.checkpoint_path)
+        return "finishing the step (ADAPTDL_CHECKPOINT_PATH is not set: nothing is saved)";
+    if (ctx->env.replicas > 1)
+        return "stopping after the step, with a checkpoint if all replicas are still there";
+    return "finishing the step and saving a checkpoint";
+}
+
 static void tell(int number)
 {
     pthread_mutex_lock(&lock);
     for (listener *at = listeners; at; at = at->next)
         adli_log(at->ctx, ADL_LOG_INFO, "got %s: %s, then exiting; CTRL-C again to exit at once",
-                 number == SIGINT ? "SIGINT" : "SIGTERM",
-                 at->ctx->env.checkpoint_path
-                     ? "finishing the step and saving a checkpoint"
-                     : "finishing the step (ADAPTDL_CHECKPOINT_PATH is not set: nothing is saved)");
+                 number == SIGINT ? "SIGINT" : "SIGTERM", plan(at->ctx));
     pthread_mutex_unlock(&lock);
 }
 

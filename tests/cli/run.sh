@@ -107,6 +107,13 @@ begin -n 2 --max-restarts 1 --checkpoint "$tmp/killed" -- "${digits[@]}" --epoch
 wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 0)"
 end
 check with_restarts_it_goes_on 0 'replica 0 was killed by signal 9' 'restart 1 on 2 replicas' 'Train Epoch: 8 '
+begin -n 2 --checkpoint "$tmp/survivor" -- "${digits[@]}" --epochs 1000
+wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 1)"
+end
+check a_survivor_says_that_it_saves_nothing 137 '^\[0\] adaptdl: error: .*rank 1'
+if grep -qE '^\[0\].*(and saving a checkpoint|saved checkpoint)' "$tmp/log"; then
+    not_ok a_survivor_promises_no_checkpoint "it does"
+else ok a_survivor_promises_no_checkpoint; fi
 run -n 2 --max-restarts 2 -- sh -c '[ "$ADAPTDL_REPLICA_RANK" = 1 ] && exit 7; exec sleep 1000'
 check restarts_are_counted 7 'replica 1 exited with 7' 'restart 2 on' 'failed 3 times, giving up'
 begin --grace 1 -- sh -c 'trap "" TERM INT; echo ready; while :; do sleep 1; done'

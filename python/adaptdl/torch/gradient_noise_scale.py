@@ -351,7 +351,7 @@ class GradientNoiseScale:
             self._times[0].record()
         for bucket, work in self._works:
             if work is not None:
-                result = work.wait()
+                result = _waited(work)
                 if self.user_hook is not None:
                     result = result[0] if isinstance(result, (list, tuple)) else result
                     if result.data_ptr() != bucket.block.data_ptr():
@@ -491,6 +491,18 @@ class GradientNoiseScale:
 
     def _restart(self):
         """The batch size has changed."""
+
+
+def _waited(work):
+    """The result of a collective. When it fails, the other replicas are gone or elsewhere: that is the
+    reason, and not what the connection says."""
+    try:
+        return work.wait()
+    except RuntimeError as error:
+        reason = _core.context_reason()
+        if reason is None:
+            raise
+        raise RuntimeError(f"{reason} ({error})") from error
 
 
 def _array(values):
