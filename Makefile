@@ -22,7 +22,7 @@ help:
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
 ## make python   the Python package for PYTHONPATH (build/python/lib)
 ## make wheel    the Python package, in dist/
-## make check    format, lint, layering, and a build with clang
+## make check    format, lint, layering, symbols, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
 ## make fuzz     a long fuzzing run (FUZZ_SECONDS each, default 300)
 setup:

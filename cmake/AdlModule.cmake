@@ -28,4 +28,7 @@ function(adl_library)
     target_sources(adaptdl PRIVATE $<TARGET_OBJECTS:${part}>)
   endforeach()
   target_link_libraries(adaptdl PRIVATE ${libs})
+  # Hidden visibility leaves out what the compiler makes for target_clones.
+  target_link_options(adaptdl PRIVATE "LINKER:--version-script=${CMAKE_SOURCE_DIR}/cmake/exports.map")
+  set_target_properties(adaptdl PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/exports.map)
 endfunction()

@@ -119,7 +119,8 @@ static PyMethodDef functions[] = {
     {"context_abandon", context_abandon, METH_VARARGS,
      "context_abandon(why, /)\n--\n\nEnds the context without saving."},
     {"context_reason", context_reason, METH_NOARGS,
-     "context_reason()\n--\n\nWhy the other replicas are not with this one, as far as is known, or None."},
+     "context_reason()\n--\n\nWhy the other replicas are not with this one, as far as is known, or "
+     "None."},
     {NULL, NULL, 0, NULL},
 };
 

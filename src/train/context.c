@@ -168,7 +168,7 @@ static adl_status start(adl_context *ctx, const adl_options *options)
     if (status == ADL_OK)
         status = form_group(ctx);
     if (status == ADL_OK)
-        status = adli_store_open(ctx);
+        status = adli_resume(ctx);
     if (status == ADL_OK)
         status = adli_epoch_register(ctx);
     adl_checkpoint_functions functions = {sizeof functions, save_metrics, load_metrics, NULL};

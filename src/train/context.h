@@ -88,7 +88,7 @@ bool adli_boundary_apart(adl_context *ctx);
 ADL_MUST adl_status adli_save_now(adl_context *ctx);
 
 /* Opens the store: rank 0 chooses the checkpoint, the others follow it or are sent its contents. */
-ADL_MUST adl_status adli_store_open(adl_context *ctx);
+ADL_MUST adl_status adli_resume(adl_context *ctx);
 
 /* The epoch counter's state. */
 ADL_MUST adl_status adli_epoch_register(adl_context *ctx);

@@ -160,7 +160,7 @@ static adl_status share_values(adl_context *ctx, bool missing)
     }
 }
 
-adl_status adli_store_open(adl_context *ctx)
+adl_status adli_resume(adl_context *ctx)
 {
     verdict told = {0};
     adl_status status = ADL_OK;
