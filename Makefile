@@ -3,13 +3,15 @@
 # the fuzzers.
 BUILD := build/release
 CMAKE := cmake -G Ninja -S .
-# Ninja in a folder, silent unless it fails.
-ninja = ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
+# $(call configure,FOLDER,ENVIRONMENT,OPTIONS) and $(call ninja,FOLDER): a line each, and what they say only when they fail.
+configure = [ -f $(1)/build.ninja ] || { echo "configure  $(1)"; $(2) $(CMAKE) -B $(1) $(3) >/dev/null; }
+ninja = echo "build      $(1)"; ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
 .PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-python test-browser \
 	asan bench bench-torch wheel check fuzz clean
 
-all: setup build
+all: build
+	@echo "ready      $(BUILD)/bin"
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -29,19 +31,19 @@ setup:
 	@tools/setup
 
 build: setup
-	@[ -f $(BUILD)/build.ninja ] || $(CMAKE) -B $(BUILD) >/dev/null
+	@$(call configure,$(BUILD))
 	@$(call ninja,$(BUILD))
 
 asan-build: setup
-	@[ -f build/asan/build.ninja ] || $(CMAKE) -B build/asan -DADL_SANITIZE=ON >/dev/null
+	@$(call configure,build/asan,,-DADL_SANITIZE=ON)
 	@$(call ninja,build/asan)
 
 tsan-build: setup
-	@[ -f build/tsan/build.ninja ] || $(CMAKE) -B build/tsan -DADL_TSAN=ON >/dev/null
+	@$(call configure,build/tsan,,-DADL_TSAN=ON)
 	@$(call ninja,build/tsan)
 
 clang: setup
-	@[ -f build/clang/build.ninja ] || CC=clang $(CMAKE) -B build/clang -DADL_SANITIZE=ON -DADL_FUZZ=ON >/dev/null
+	@$(call configure,build/clang,CC=clang,-DADL_SANITIZE=ON -DADL_FUZZ=ON)
 	@$(call ninja,build/clang)
 
 demo: build

@@ -30,6 +30,8 @@ const SPOKEN = new Set([
     'NodeUndrained',
     'NodeLost',
     'NodeReady',
+    'ClusterDrained',
+    'ClusterUndrained',
 ]);
 
 const state = {

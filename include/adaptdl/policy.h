@@ -29,8 +29,9 @@ typedef struct adl_resources {
 typedef struct adl_node {
     const char *name;
     const char *device_type; /* "" when there is only one kind */
-    adl_resources capacity;  /* what our jobs may use of it */
+    adl_resources capacity;  /* what our jobs may use of it; nothing while it is drained or lost */
     bool preemptible;        /* a spot node: may be taken away */
+    adl_resources drained;   /* what was withheld by draining it: capacity when it is used again */
 } adl_node;
 
 typedef struct adl_job {

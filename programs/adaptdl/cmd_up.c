@@ -1,9 +1,7 @@
-/* `adaptdl up` and `adaptdl down`: a cluster on this machine, in the background. There is no
- * file with a process number that could be stale: whoever listens on the socket is the
- * scheduler. */
+/* `adaptdl up`: a cluster on this machine, in the background. */
 #include "cluster.h"
 #include "commands.h"
-#include "state.h"
+#include "local.h"
 #include "term.h"
 
 #include "base/clock.h"
@@ -16,53 +14,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    NODES = 256,
-    SLOTS,
-    POLICY,
-    INTERVAL,
-    LISTEN,
-    CONFIG,
-    JOBS,
-    PATH_BYTES = 4096,
-    WORDS_MAX = 24
-};
-static const double START_S = 30, STOP_S = 60;
-
-/* ---- who listens ---- */
-
-/* The process behind the socket; 0: nobody. */
-static pid_t listener(const char *path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct ucred peer = {0};
-    socklen_t length = sizeof peer;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return 0;
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-        peer.pid = 0;
-    close(fd);
-    return peer.pid;
-}
-
-/* Opens the cluster, which must be one on this machine. */
-static int open_local(cluster *k, const cli *c, char **state)
-{
-    int status = cluster_open(k, c);
-    *state = NULL;
-    return status == EXIT_DONE ? state_directory(k, state) : status;
-}
-
-/* ---- up ---- */
+enum { NODES = 256, SLOTS, POLICY, INTERVAL, LISTEN, CONFIG, PATH_BYTES = 4096, WORDS_MAX = 24 };
+static const double START_S = 30;
 
 typedef struct start {
     bool listens, configured; /* --listen, --config were given */
@@ -162,23 +119,10 @@ static int await_ready(cluster *k, start *s, off_t log_from)
                    START_S, s->log);
 }
 
-/* Nodes that `down` drained are used again. */
-static void undrain(cluster *k, const char *state)
+/* What `down` drained is used again. */
+static int undrain(cluster *k)
 {
-    char path[PATH_BYTES], *rest = NULL;
-    adli_buf names;
-    snprintf(path, sizeof path, "%.4000s/drained-by-down", state);
-    adli_buf_init(&names, 1 << 20);
-    if (adli_file_read(path, &names) == ADL_OK) {
-        for (char *name = strtok_r(names.data, "\n", &rest); name;
-             name = strtok_r(NULL, "\n", &rest)) {
-            char request[PATH_TEXT];
-            snprintf(request, sizeof request, "/api/v1/nodes/%.63s/undrain", name);
-            cluster_ask(k, "POST", request, 404, NULL);
-        }
-        unlink(path);
-    }
-    adli_buf_fini(&names);
+    return cluster_ask(k, "POST", "/api/v1/cluster/undrain", 0, NULL);
 }
 
 /* The page takes the token from its address, where it does not stay. */
@@ -222,13 +166,38 @@ static int print_cluster(cluster *k, const char *state)
     return EXIT_DONE;
 }
 
-static int bring_up(cluster *k, start *s, const char *state)
+/* Somebody answers on the socket. A `down` that was interrupted is undone, or ended when the user wants the
+ * cluster to be another. EXIT_DONE with *again: the scheduler has ended, start one. */
+static int meet_running(cluster *k, const start *s, const char *state, bool *again)
 {
-    struct stat seen;
-    if (listener(k->server.socket_path))
+    json_t *answer = NULL;
+    int status = cluster_ask(k, "GET", "/api/v1/cluster", 0, &answer);
+    bool draining = true_of(answer, "draining");
+    json_decref(answer);
+    if (status != EXIT_DONE)
+        return status;
+    if (!draining)
         return problem("up", EXIT_REFUSED,
                        "a cluster is running already (socket %s); stop it with: adaptdl down",
                        k->server.socket_path);
+    *again = s->count > 1;
+    fprintf(stderr, "adaptdl up: an interrupted \"adaptdl down\" is %s\n",
+            *again ? "ended first, for the options that were given" : "undone");
+    if (*again)
+        return take_down(k, true);
+    status = undrain(k);
+    return status == EXIT_DONE ? print_cluster(k, state) : status;
+}
+
+static int bring_up(cluster *k, start *s, const char *state)
+{
+    struct stat seen;
+    bool again = false;
+    if (local_listener(k)) {
+        int status = meet_running(k, s, state, &again);
+        if (status != EXIT_DONE || !again)
+            return status;
+    }
     if (adli_dirs_make(state, 0700) != ADL_OK)
         return report_error("up", EXIT_USAGE);
     snprintf(s->log, sizeof s->log, "%.4000s/daemon.log", state);
@@ -246,7 +215,7 @@ static int bring_up(cluster *k, start *s, const char *state)
     if (status == EXIT_DONE)
         status = await_ready(k, s, log_from);
     if (status == EXIT_DONE)
-        undrain(k, state);
+        status = undrain(k);
     return status == EXIT_DONE ? print_cluster(k, state) : status;
 }
 
@@ -289,7 +258,7 @@ static int run_up(cli *c)
     }
     if (cli_count(c) > 0)
         return usage_error("up", "takes no arguments, not \"%s\"", cli_argument(c, 0));
-    int status = open_local(&k, c, &state);
+    int status = local_open(&k, c, &state);
     if (status == EXIT_DONE)
         status = bring_up(&k, &s, state);
     free(state);
@@ -326,141 +295,4 @@ const cli_command command_up = {
     .examples = "adaptdl up\nadaptdl up --nodes 2 --slots 2 --interval 10",
     .flags = CLI_CLUSTER,
     .run = run_up,
-};
-
-/* ---- down ---- */
-
-/* POST drain to the nodes that have (or have not) replicas. */
-static int drain_some(cluster *k, const json_t *nodes, bool used)
-{
-    int status = EXIT_DONE;
-    for (size_t i = 0; i < json_array_size(nodes) && status == EXIT_DONE; i++) {
-        const json_t *node = json_array_get(nodes, i);
-        char request[PATH_TEXT];
-        if (used != (json_array_size(json_object_get(node, "replicas")) > 0))
-            continue;
-        snprintf(request, sizeof request, "/api/v1/nodes/%.63s/drain", text_of(node, "name", ""));
-        status = cluster_ask(k, "POST", request, 404, NULL);
-    }
-    return status;
-}
-
-/* All nodes; their names are kept for the next `up`. Empty ones first, so that no job moves there. */
-static int drain_nodes(cluster *k, const char *state)
-{
-    char path[PATH_BYTES];
-    json_t *answer = NULL, *node;
-    size_t i;
-    adli_buf names;
-    adli_buf_init(&names, 1 << 20);
-    snprintf(path, sizeof path, "%.4000s/drained-by-down", state);
-    if (adli_file_read(path, &names) != ADL_OK) /* of a `down` that did not end */
-        adli_buf_clear(&names);
-    int status = cluster_ask(k, "GET", "/api/v1/nodes", 0, &answer);
-    const json_t *nodes = json_object_get(answer, "items");
-    json_array_foreach((json_t *)nodes, i, node)
-    {
-        if (!true_of(node, "draining"))
-            adli_buf_printf(&names, "%s\n", text_of(node, "name", ""));
-    }
-    if (status == EXIT_DONE &&
-        adli_file_write(path, names.data ? names.data : "", names.length) != ADL_OK)
-        status = report_error("down", EXIT_USAGE);
-    if (status == EXIT_DONE)
-        status = drain_some(k, nodes, false);
-    if (status == EXIT_DONE)
-        status = drain_some(k, nodes, true);
-    json_decref(answer);
-    adli_buf_fini(&names);
-    return status;
-}
-
-static int await_idle(cluster *k)
-{
-    bool told = false;
-    for (;; pause_ms(100)) {
-        json_t *answer = NULL;
-        int status = cluster_ask(k, "GET", "/api/v1/cluster", 0, &answer);
-        const json_t *jobs = json_object_get(answer, "jobs");
-        int busy =
-            whole_of(jobs, "Starting") + whole_of(jobs, "Running") + whole_of(jobs, "Stopping");
-        json_decref(answer);
-        if (status != EXIT_DONE || busy == 0)
-            return status;
-        if (!told)
-            fprintf(stderr, "adaptdl down: %d job%s saving a checkpoint ...\n", busy,
-                    busy == 1 ? " is" : "s are");
-        told = true;
-    }
-}
-
-static int await_exit(pid_t pid)
-{
-    double until_s = adli_monotonic_s() + STOP_S;
-    while (adli_monotonic_s() < until_s) {
-        if (kill(pid, 0) != 0 && errno == ESRCH)
-            return EXIT_DONE;
-        pause_ms(50);
-    }
-    return problem("down", EXIT_TIMEOUT, "the scheduler (process %ld) has not ended after %.0f s",
-                   (long)pid, STOP_S);
-}
-
-static int take_down(cluster *k, const char *state, bool stop_jobs)
-{
-    pid_t pid = listener(k->server.socket_path);
-    if (pid <= 1)
-        return problem("down", EXIT_NO_CLUSTER, "no cluster is running (socket %s does not answer)",
-                       k->server.socket_path);
-    int status = stop_jobs ? drain_nodes(k, state) : EXIT_DONE;
-    if (status == EXIT_DONE && stop_jobs)
-        status = await_idle(k);
-    if (status != EXIT_DONE)
-        return status;
-    if (kill(pid, SIGTERM) != 0 && errno != ESRCH)
-        return problem("down", EXIT_REFUSED, "process %ld: %s", (long)pid, strerror(errno));
-    status = await_exit(pid);
-    if (status == EXIT_DONE)
-        printf("stopped\n");
-    return status;
-}
-
-static int run_down(cli *c)
-{
-    bool stop_jobs = true;
-    char *state = NULL;
-    cluster k;
-    for (int option; (option = cli_next(c)) != CLI_END;) {
-        if (option < 0)
-            return cli_result(option);
-        stop_jobs = strcmp(c->value, "stop") == 0;
-        if (!stop_jobs && strcmp(c->value, "leave") != 0)
-            return usage_error("down", "--jobs %s: must be stop or leave", c->value);
-    }
-    if (cli_count(c) > 0)
-        return usage_error("down", "takes no arguments, not \"%s\"", cli_argument(c, 0));
-    int status = open_local(&k, c, &state);
-    if (status == EXIT_DONE)
-        status = take_down(&k, state, stop_jobs);
-    free(state);
-    cluster_close(&k);
-    return status;
-}
-
-static const cli_option down_options[] = {
-    {JOBS, "jobs", "HOW",
-     "stop: they save a checkpoint and go on at the next up (default); leave: their "
-     "replicas go on running",
-     "stop leave"},
-    {0},
-};
-
-const cli_command command_down = {
-    .name = "down",
-    .summary = "stop the cluster on this machine",
-    .usage = "[--jobs stop|leave]",
-    .text = "Stops the scheduler. No job is lost: adaptdl up goes on with all of them.",
-    .options = down_options,
-    .flags = CLI_CLUSTER,
-    .run = run_down,
 };

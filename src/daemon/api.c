@@ -21,6 +21,8 @@ static const adli_httpd_route ROUTES[] = {
     {"PUT", "/hints/{}/{}", EVERYONE, ACCESS_JOB, HINTS_BODY_MAX, true, adli_api_hints},
     {"GET", "/metrics", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_metrics},
     {"GET", "/api/v1/cluster", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_cluster},
+    {"POST", "/api/v1/cluster/drain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_drain_all},
+    {"POST", "/api/v1/cluster/undrain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_undrain_all},
     {"GET", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_list_jobs},
     {"POST", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, JOB_BODY_MAX, true, adli_api_submit},
     {"GET", JOB, OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_job},

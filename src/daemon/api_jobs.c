@@ -152,6 +152,24 @@ adli_httpd_verdict adli_api_undrain(void *user, adli_httpd_request *request)
     return drain(user, request, false);
 }
 
+static adli_httpd_verdict drain_all(adli_api *api, adli_httpd_request *request, bool on)
+{
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_drain_all(api->core, on, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_drain_all(void *user, adli_httpd_request *request)
+{
+    return drain_all(user, request, true);
+}
+
+adli_httpd_verdict adli_api_undrain_all(void *user, adli_httpd_request *request)
+{
+    return drain_all(user, request, false);
+}
+
 adli_httpd_verdict adli_api_cluster(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;

@@ -254,6 +254,11 @@ void adli_core_call(adli_core *core, void (*function)(void *user), void *user)
     pthread_mutex_lock(&core->lock);
     while (core->call)
         pthread_cond_wait(&core->called, &core->lock);
+    if (core->gone) {
+        pthread_mutex_unlock(&core->lock);
+        function(user);
+        return;
+    }
     core->call = function;
     core->call_user = user;
     adli_core_wake(core);

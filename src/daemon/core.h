@@ -105,6 +105,9 @@ ADL_MUST adl_status adli_core_discover(adli_core *core, const char *ns, const ch
 ADL_MUST adl_status adli_core_nodes(adli_core *core, adli_buf *out);
 /* Draining: its replicas go elsewhere (checkpoint first), nothing is started there. */
 ADL_MUST adl_status adli_core_drain(adli_core *core, const char *node, bool drain, adli_buf *out);
+/* Draining every node there is or comes, in one step that the store keeps: jobs save a checkpoint and
+ * wait, no round is run. Nodes that were drained one by one stay so afterwards. Appends the Cluster. */
+ADL_MUST adl_status adli_core_drain_all(adli_core *core, bool drain, adli_buf *out);
 ADL_MUST adl_status adli_core_cluster(adli_core *core, adli_buf *out);
 ADL_MUST adl_status adli_core_metrics(adli_core *core, adli_buf *out);
 

@@ -149,12 +149,28 @@ static bool same_life(const adli_life *a, const adli_life *b)
            a->killed == b->killed;
 }
 
+/* Why it has no allocation, unless it just waits for its turn. */
+static void describe_waiting(adli_core *core, const adli_kept_job *job, char *reason,
+                             adli_buf *message)
+{
+    char why[256], unused[256];
+    if (!adli_core_fits(core, job, true, why, sizeof why)) {
+        strcpy(reason, "Unschedulable");
+        adli_buf_puts(message, why);
+    } else if (core->held) {
+        strcpy(reason, "Draining");
+        adli_buf_puts(message, ADLI_DRAINING);
+    } else if (!adli_core_fits(core, job, false, unused, sizeof unused)) {
+        strcpy(reason, "Draining");
+        adli_buf_puts(message, "the nodes that could hold it are drained");
+    }
+}
+
 /* Why it is where it is, for people. */
 static void describe(adli_core *core, const adli_kept_job *job, const adli_job_info *info,
                      double now_s, char *reason, adli_buf *message)
 {
     const adli_life *life = info->life;
-    char why[256];
     *reason = 0;
     if (life->phase == ADLI_FAILED && job->failure_seen) {
         strcpy(reason, job->failure_reason);
@@ -169,11 +185,8 @@ static void describe(adli_core *core, const adli_kept_job *job, const adli_job_i
                             job->failure_message ? job->failure_message : "");
         else /* by the daemon before this one */
             adli_buf_puts(message, job->row.message ? job->row.message : "");
-    } else if (life->phase == ADLI_PENDING && info->replicas == 0 &&
-               !adli_core_fits_ever(core, job, why, sizeof why)) {
-        strcpy(reason, "Unschedulable");
-        adli_buf_puts(message, why);
-    }
+    } else if (life->phase == ADLI_PENDING && info->replicas == 0)
+        describe_waiting(core, job, reason, message);
 }
 
 static adl_status copy_nodes(int **to, int *count, const int *from, int from_count)

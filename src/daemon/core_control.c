@@ -166,9 +166,9 @@ static void decide(adli_core *core, double now_s)
         core->round_wanted_s = fmax(now_s, core->last_round_s + core->config.event_delay_s);
     if (now_s < core->round_wanted_s && now_s < core->next_round_s)
         return;
-    if (unfinished(core) > 0)
+    if (unfinished(core) > 0 && !core->held)
         run_round(core, now_s);
-    else { /* the first time: nothing to do yet, but a beginning of the interval */
+    else { /* nothing to decide; what changes that asks for a round */
         core->placeless = false;
         core->round_wanted_s = HUGE_VAL;
         pthread_mutex_lock(&core->lock);
@@ -327,9 +327,11 @@ void *adli_core_controller(void *user)
             adli_core_log(core, "wake-up: %s", strerror(errno));
         adli_core_answer_call(core);
         pthread_mutex_lock(&core->lock);
-        bool stopping = core->stopping;
+        bool stopping = core->gone = core->stopping;
         pthread_mutex_unlock(&core->lock);
-        if (stopping)
+        if (stopping) {
+            adli_core_answer_call(core); /* one that came just now */
             return NULL;
+        }
     }
 }

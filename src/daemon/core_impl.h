@@ -30,6 +30,8 @@ enum {
     ADLI_FORGIVE_S = 3600, /* a group that ran this long wipes out earlier failures */
 };
 
+#define ADLI_DRAINING "the cluster is being stopped; adaptdl up lets it go on"
+
 /* A job's last report, checked. */
 typedef struct adli_hints_data {
     bool known;
@@ -146,6 +148,7 @@ struct adli_core {
     adli_counters counters;
     double opened_s, last_round_s, next_round_s;
     double last_created_s;
+    bool draining; /* adli_core_drain_all: nothing is started anywhere */
     void (*wake)(void *user);
     void *wake_user;
     pthread_mutex_t wake_lock; /* while wake is called */
@@ -153,7 +156,7 @@ struct adli_core {
     pthread_t thread;
     bool running;
     int wake_fd;
-    bool stopping;            /* under lock */
+    bool stopping, gone;      /* under lock: the controller should end; takes no more calls */
     void (*call)(void *user); /* under lock: to be run by the controller */
     void *call_user;
     pthread_cond_t called;
@@ -173,6 +176,7 @@ struct adli_core {
     adl_node *sched_nodes; /* [node_count] as the cluster sees them */
     size_t sched_capacity;
     int sched_count;
+    bool held;             /* draining, as handed to the cluster: rounds would decide nothing */
     bool placeless;        /* a job waits for a round; a node or a job went */
     double round_wanted_s; /* when an event asked for a round; HUGE_VAL: none did */
     int64_t round;
@@ -215,8 +219,12 @@ ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core);
 int adli_core_node_number(adli_core *core, const char *name);
 /* What one replica takes, by the core's numbers of resources. */
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job);
-/* Could it run on the nodes there are, were they empty? If not, why. Under lock, or by the controller. */
-bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *why, size_t size);
+/* Could it run on the nodes there are, drained ones or not, were they empty? If not, why. Under lock, or by
+ * the controller. */
+bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool drained, char *why,
+                    size_t size);
+/* Reads adli_core_drain_all's mark from the store. */
+ADL_MUST adl_status adli_core_load_draining(adli_core *core);
 
 /* ---- core_control.c ---- */
 /* One turn of the controller; returns when it wants the next at the latest. Tests call it directly. */

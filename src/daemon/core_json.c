@@ -201,7 +201,8 @@ void adli_node_json(const adli_core *core, int number, adli_buf *out)
     adli_buf_puts(out, "{\"name\":");
     adli_buf_json(out, node->name);
     adli_buf_printf(out, ",\"ready\":%s,\"draining\":%s,\"preemptible\":%s,\"deviceType\":",
-                    node->ready ? "true" : "false", node->drained ? "true" : "false",
+                    node->ready ? "true" : "false",
+                    node->drained || core->draining ? "true" : "false",
                     node->preemptible ? "true" : "false");
     adli_buf_json(out, node->device_type);
     put_key(out, "resources");
@@ -237,7 +238,7 @@ adl_status adli_core_cluster(adli_core *core, adli_buf *out)
     adli_buf_printf(out, ",\"round\":%lld", (long long)stats.last_round);
     put_time(out, "lastRound", core->last_round_s);
     put_time(out, "nextRound", core->next_round_s);
-    adli_buf_puts(out, ",\"nodes\":[");
+    adli_buf_printf(out, ",\"draining\":%s,\"nodes\":[", core->draining ? "true" : "false");
     for (int i = 0; i < core->node_count; i++) {
         adli_buf_puts(out, i ? "," : "");
         adli_node_json(core, i, out);

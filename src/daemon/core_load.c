@@ -241,6 +241,8 @@ adl_status adli_core_load(adli_core *core)
     if (status == ADL_OK)
         status = adli_store_drained(core->store, drained, core);
     if (status == ADL_OK)
+        status = adli_core_load_draining(core);
+    if (status == ADL_OK)
         status = adli_core_finish_submissions(core);
     /* first the nodes that only allocations name, then the jobs, then the nodes again, so that jobs lose
      * what is not there any more */

@@ -138,12 +138,14 @@ static adl_status take_node(adli_core *core, const adli_backend_node *from, doub
 }
 
 /* What the cluster sees of a node. */
-static adl_node seen_node(const adli_core_node *node)
+static adl_node seen_node(const adli_core *core, const adli_core_node *node)
 {
     static const adl_resources nothing;
+    bool drained = node->drained || core->draining;
     return (adl_node){.name = node->name,
                       .device_type = node->device_type,
-                      .capacity = node->ready && !node->drained ? node->declared : nothing,
+                      .capacity = node->ready && !drained ? node->declared : nothing,
+                      .drained = node->ready && drained ? node->declared : nothing,
                       .preemptible = node->preemptible};
 }
 
@@ -151,7 +153,8 @@ static bool same_node(const adl_node *a, const adl_node *b)
 {
     return a->name == b->name && a->device_type == b->device_type &&
            a->preemptible == b->preemptible &&
-           memcmp(&a->capacity, &b->capacity, sizeof a->capacity) == 0;
+           memcmp(&a->capacity, &b->capacity, sizeof a->capacity) == 0 &&
+           memcmp(&a->drained, &b->drained, sizeof a->drained) == 0;
 }
 
 /* Hands the table to the cluster when it says something new. */
@@ -163,11 +166,12 @@ static adl_status hand_over(adli_core *core, double now_s)
         return adli_fail_memory("nodes");
     bool changed = core->sched_count != core->node_count;
     for (int i = 0; i < core->node_count; i++) {
-        adl_node node = seen_node(&core->nodes[i]);
+        adl_node node = seen_node(core, &core->nodes[i]);
         changed |= i >= core->sched_count || !same_node(&node, &core->sched_nodes[i]);
         core->sched_nodes[i] = node;
     }
     core->sched_count = core->node_count;
+    core->held = core->draining;
     if (!core->cluster)
         return ADL_OK;
     for (size_t i = 0; i < core->known_count; i++)
@@ -196,7 +200,8 @@ adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job)
     return request;
 }
 
-bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *why, size_t size)
+bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool drained, char *why,
+                    size_t size)
 {
     const adli_amounts *requests = &job->spec.requests;
     for (int r = 0; r < requests->count; r++)
@@ -205,14 +210,13 @@ bool adli_core_fits_ever(const adli_core *core, const adli_kept_job *job, char *
                      (long long)requests->amounts[r]);
             return false;
         }
-    /* nodes that are drained count: they may come back */
     adl_node *nodes =
         adli_calloc(core->node_count > 0 ? (size_t)core->node_count : 1, sizeof *nodes);
     if (!nodes)
         return true;
     int count = 0;
     for (int i = 0; i < core->node_count; i++)
-        if (core->nodes[i].ready)
+        if (core->nodes[i].ready && (drained || !core->nodes[i].drained))
             nodes[count++] =
                 (adl_node){.name = core->nodes[i].name, .capacity = core->nodes[i].declared};
     adl_resources request = adli_core_request(core, job);
@@ -251,7 +255,9 @@ adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_b
     adl_status status = ADL_OK;
     if (number < 0)
         status = adli_fail(ADL_ENOENT, "no node %.63s", name);
-    if (change) {
+    else if (!drain && core->draining) /* changed under `changes` only */
+        status = adli_fail(ADL_ESTATE, "node %.63s: " ADLI_DRAINING, name);
+    if (status == ADL_OK && change) {
         char message[128];
         snprintf(message, sizeof message, "node %.63s is %s", name,
                  drain ? "drained: its replicas go elsewhere" : "in use again");
@@ -270,6 +276,47 @@ adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_b
     }
     pthread_mutex_unlock(&core->changes);
     return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_load_draining(adli_core *core)
+{
+    char value[8];
+    adl_status status = adli_store_get(core->store, "draining", value, sizeof value);
+    core->draining = strcmp(value, "1") == 0;
+    return status;
+}
+
+/* Called by the controller it tells that what was decided before is done and published: whoever is answered
+ * then sees every replica that could still be started. */
+static void turn_over(void *unused)
+{
+    (void)unused;
+}
+
+adl_status adli_core_drain_all(adli_core *core, bool drain, adli_buf *out)
+{
+    double now_s = adli_core_now(core);
+    adl_status status = ADL_OK;
+    pthread_mutex_lock(&core->changes);
+    if (core->draining != drain) { /* changed under `changes` only */
+        adli_store_begin(core->store);
+        adli_store_set(core->store, "draining", drain ? "1" : "0");
+        adli_store_event(core->store, now_s, drain ? "ClusterDrained" : "ClusterUndrained", "",
+                         drain ? "all nodes are drained: jobs save a checkpoint and wait"
+                               : "the nodes are in use again",
+                         "");
+        status = adli_store_commit(core->store);
+    }
+    if (status == ADL_OK) {
+        pthread_mutex_lock(&core->lock);
+        core->draining = drain;
+        pthread_mutex_unlock(&core->lock);
+    }
+    pthread_mutex_unlock(&core->changes);
+    if (status != ADL_OK)
+        return status;
+    adli_core_call(core, turn_over, NULL);
+    return adli_core_cluster(core, out);
 }
 
 adl_status adli_core_nodes(adli_core *core, adli_buf *out)

@@ -183,14 +183,21 @@ static adl_status assemble(adl_policy *policy, const adli_plan *plan, adl_decisi
     return ADL_OK;
 }
 
-static bool could_ever_fit(const adl_snapshot *snapshot, const adl_job *job)
+static bool within(const adl_resources *request, const adl_resources *room, int kinds)
+{
+    for (int r = 0; r < kinds; r++)
+        if (request->amount[r] > room->amount[r])
+            return false;
+    return true;
+}
+
+bool adli_could_hold(const adl_snapshot *snapshot, const adl_job *job, bool drained)
 {
     for (int node = -1; node < snapshot->node_count; node++) {
         const adl_node *candidate = node < 0 ? snapshot->template_node : &snapshot->nodes[node];
-        bool fits = candidate != NULL;
-        for (int r = 0; fits && r < snapshot->resource_count; r++)
-            fits = job->request.amount[r] <= candidate->capacity.amount[r];
-        if (fits)
+        if (candidate &&
+            (within(&job->request, &candidate->capacity, snapshot->resource_count) ||
+             (drained && within(&job->request, &candidate->drained, snapshot->resource_count))))
             return true;
     }
     return false;
@@ -200,7 +207,7 @@ static adl_reason reason_of(const adl_snapshot *snapshot, const adl_job *job,
                             const adl_job_decision *now)
 {
     if (now->replicas == 0 && job->replicas == 0)
-        return could_ever_fit(snapshot, job) ? ADL_REASON_WAITING : ADL_REASON_IMPOSSIBLE;
+        return adli_could_hold(snapshot, job, true) ? ADL_REASON_WAITING : ADL_REASON_IMPOSSIBLE;
     if (now->replicas == 0)
         return ADL_REASON_SUSPENDED;
     if (job->replicas == 0)

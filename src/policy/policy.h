@@ -55,6 +55,9 @@ static inline bool adli_job_pinned(const adl_job *job)
     return !job->preemptible && job->replicas > 0;
 }
 
+/* Could one replica run on some node, were it empty? Drained nodes may count. */
+bool adli_could_hold(const adl_snapshot *snapshot, const adl_job *job, bool drained);
+
 /* job->model's speedup, or the linear one when nothing was reported. */
 double adli_job_speedup(const adl_job *job, adl_shape shape);
 

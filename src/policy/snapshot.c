@@ -12,7 +12,8 @@ static adl_status check_node(const adl_snapshot *snapshot, const adl_node *node)
     if (!node->name)
         return adli_fail(ADL_EINVAL, "a node has no name");
     for (int r = 0; r < snapshot->resource_count; r++)
-        if (node->capacity.amount[r] < 0 || node->capacity.amount[r] > ADL_MAX_AMOUNT)
+        if (node->capacity.amount[r] < 0 || node->capacity.amount[r] > ADL_MAX_AMOUNT ||
+            node->drained.amount[r] < 0 || node->drained.amount[r] > ADL_MAX_AMOUNT)
             return adli_fail(ADL_EINVAL, "node %s: capacity of %s is negative or above 2^50",
                              node->name, snapshot->resource_names[r]);
     return ADL_OK;
@@ -106,7 +107,10 @@ const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decisio
     else if (now->reason == ADL_REASON_SUSPENDED)
         used = snprintf(text, size, "suspended, had %d", job->replicas);
     else if (now->reason == ADL_REASON_WAITING)
-        used = snprintf(text, size, "waits");
+        used = snprintf(text, size, "%s",
+                        adli_could_hold(snapshot, job, false)
+                            ? "waits"
+                            : "waits: the nodes that could hold a replica are drained");
     else if (now->reason == ADL_REASON_KEPT && more)
         used = snprintf(text, size, "has %d of %d wanted (%.2fx)", now->replicas,
                         now->next_replicas, now->speedup);

@@ -238,6 +238,9 @@ def replicas(c):
 
 
 def cluster(c):
+    c.call("drainCluster", 200)
+    c.call("undrainNode", 409, {"node": "node-1"})
+    c.call("undrainCluster", 200)
     for node in ("drainNode", "undrainNode"):
         c.call(node, 200, {"node": "node-1"})
         c.call(node, 404, {"node": "node-9"})

@@ -169,6 +169,12 @@ adl_status adli_core_drain(adli_core *c, const char *node, bool drain, adli_buf 
     return answer(drain ? "{\"draining\":true}" : "{\"draining\":false}", out);
 }
 
+adl_status adli_core_drain_all(adli_core *c, bool drain, adli_buf *out)
+{
+    (void)c;
+    return answer(drain ? "{\"draining\":true}" : "{\"draining\":false}", out);
+}
+
 adl_status adli_core_cluster(adli_core *c, adli_buf *out)
 {
     (void)c;
@@ -339,6 +345,9 @@ TEST(jobs_and_nodes)
     CHECK_INT(adlt_code(port, "POST", "/api/v1/nodes/node%200/undrain", OPERATOR, NULL, "false"),
               200);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/nodes/x/drain", OPERATOR, NULL, NULL), 404);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/cluster/drain", OPERATOR, NULL, "true"), 200);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/cluster/undrain", OPERATOR, NULL, "false"), 200);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/cluster/drain", "", NULL, NULL), 401);
     close_api();
 }
 

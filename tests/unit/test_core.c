@@ -421,6 +421,81 @@ TEST(draining_moves_replicas_and_is_remembered)
     close_world(&w);
 }
 
+/* What the newest decision on the job says. */
+static bool decision_says(world *w, const char *name, const char *text)
+{
+    adli_buf_clear(&w->out);
+    CHECK_OK(adli_core_decisions(w->core, "default", name, 1, &w->out));
+    return w->out.data && strstr(w->out.data, text);
+}
+
+TEST(a_job_that_only_drained_nodes_could_hold_is_told_so)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", true, &w.out));
+    REQUIRE_OK(submit(&w, "waits", ""));
+    step(&w, 0);
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "waits", "reason"), "Draining");
+    CHECK_STR(text_of(&w, "waits", "message"), "the nodes that could hold it are drained");
+    CHECK(decision_says(&w, "waits", "waits: the nodes that could hold a replica are drained"));
+    CHECK(!decision_says(&w, "waits", "could ever"));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", false, &w.out));
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "waits", "phase"), "Running");
+    close_world(&w);
+}
+
+TEST(draining_all_is_one_step_that_is_remembered_and_undone)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 3, 1));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain(w.core, "node-2", true, &w.out));
+    REQUIRE_OK(submit(&w, "runs", ""));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "runs", "phase"), "Running");
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain_all(w.core, true, &w.out));
+    CHECK(strstr(w.out.data, "\"draining\":true,\"nodes\":[{\"name\":\"node-0\",\"ready\":true,"
+                             "\"draining\":true"));
+    step(&w, 1);
+    step(&w, 1);
+    REQUIRE_OK(submit(&w, "new", ""));
+    step(&w, 100); /* no round has anything to say */
+    CHECK_INT(w.fake->groups[0].terms, 1);
+    CHECK_INT(w.fake->starts, 1);
+    CHECK_STR(text_of(&w, "runs", "phase"), "Pending");
+    CHECK_STR(text_of(&w, "runs", "reason"), "Draining");
+    CHECK_STR(text_of(&w, "new", "reason"), "Draining");
+    CHECK_STR(text_of(&w, "new", "message"),
+              "the cluster is being stopped; adaptdl up lets it go on");
+    CHECK(!decision_says(&w, "runs", "could ever"));
+    CHECK_FAILS(adli_core_drain(w.core, "node-2", false, &w.out), ADL_ESTATE, "being stopped");
+    REQUIRE_OK(reopen(&w));
+    step(&w, 1);
+    CHECK_INT(w.fake->starts, 1);
+    CHECK_STR(text_of(&w, "runs", "reason"), "Draining");
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain_all(w.core, false, &w.out));
+    REQUIRE_OK(adli_core_drain_all(w.core, false, &w.out)); /* again: nothing */
+    step(&w, 1);
+    step(&w, 2);
+    CHECK_STR(text_of(&w, "runs", "phase"), "Running");
+    CHECK_STR(text_of(&w, "new", "phase"), "Running");
+    CHECK(json_is_null(field(&w, "new", "reason")));
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_nodes(w.core, &w.out)); /* drained by itself before: still is */
+    CHECK(strstr(w.out.data, "\"name\":\"node-2\",\"ready\":true,\"draining\":true"));
+    CHECK_INT(events_with(&w, "ClusterDrained"), 1);
+    CHECK_INT(events_with(&w, "ClusterUndrained"), 1);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
 TEST(a_lost_node_is_not_the_jobs_fault)
 {
     world w;
