@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/http.h"
+#include "http/http.h"
 #include "train/context.h"
 #include "train/thread.h"
 
