@@ -5,7 +5,7 @@
 #define ADLI_TRAIN_DP_H
 
 #include "adaptdl/dp.h"
-#include "adaptdl/noise.h"
+#include "adaptdl/meter.h"
 
 /* One parameter and where its gradient lies. */
 typedef struct adli_place {
@@ -53,20 +53,13 @@ struct adl_dp {
     double *local, *total, *factors; /* [groups] */
     double *pair;                    /* [groups][3]: |g|^2, |h|^2 and |g - h|^2 of a pair */
 
-    /* Statistics; saved. */
-    adl_noise *noise;
-    bool known;        /* there is an estimate */
-    double last_scale; /* of the last optimizer step, nominal; 0: none yet */
-
-    double loss_scale, accum_scale, accum_count, gain;
-    int64_t skipped;
+    adl_meter *meter; /* what becomes of the norms; saved with the rest */
+    double loss_scale, gain;
     int skipped_in_a_row;
 };
 
 ADL_MUST adl_status adli_dp_register(adl_dp *dp, bool *found);
 /* The parameters and buffers of rank 0 for everyone. */
 ADL_MUST adl_status adli_dp_share(adl_dp *dp);
-/* Tells the context's metrics, if this is the first wrapper. */
-void adli_dp_publish(adl_dp *dp);
 
 #endif

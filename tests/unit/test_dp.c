@@ -474,13 +474,15 @@ static void check_step(const scaled *task, const adl_dp *dp, const watcher *seen
 {
     adl_grad_params grad = adl_dp_grad_params(dp);
     const adl_loop *loop = dp->ctx->current;
-    double gain = adl_dp_gain(dp), scale = dp->accum_scale * dp->accum_count;
-    CHECK_NEAR(dp->accum_scale, dp->ctx->env.replicas * loop->local_bsz / (double)B0, 1e-12);
+    double gain = adl_dp_gain(dp), accum_scale = adl_meter_accum_scale(dp->meter),
+           scale = accum_scale * adl_meter_accum_count(dp->meter);
+    CHECK_NEAR(accum_scale, dp->ctx->env.replicas * loop->local_bsz / (double)B0, 1e-12);
     CHECK_NEAR(gain, adl_gain(grad, scale), 1e-12);
     CHECK_NEAR(adl_dp_predict_gain(dp, scale), gain, 1e-12);
     bool adam_scale = task->kind && strcmp(task->kind, "adam") == 0;
     for (size_t g = 0; g < 2; g++) {
-        adl_scaling_input input = {adl_noise_group_params(dp->noise, g), scale, 0, B0};
+        adl_scaling_input input = {adl_noise_group_params(adl_meter_noise(dp->meter), g), scale, 0,
+                                   B0};
         adl_scaling_rule usual = {.kind =
                                       adam_scale ? ADL_SCALING_ADAMSCALE : ADL_SCALING_ADASCALE};
         const adl_scaling_rule *rule = task->rule ? task->rule : &usual;
@@ -628,6 +630,43 @@ TEST(one_process_skips_only_the_step_that_is_not_finite)
     adlt_replicas_expect(&job, 1, run_single_nan, 0);
 }
 
+/* Consecutive gradients that are nearly opposite: the squared norm of their mean is next to nothing, and
+ * comes out below zero by rounding. */
+static void run_opposite(adlt_replica *replica)
+{
+    watcher *seen = malloc(sizeof *seen);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    adl_loader *loader;
+    adl_dp *dp;
+    adli_rng rng;
+    watcher_init(seen);
+    adli_rng_init(&rng, 1);
+    options.optim = &seen->ops;
+    data.examples = B0 * 200;
+    data.batch_size = B0;
+    REQUIRE_OK(adl_loader_new(replica->ctx, &data, &loader));
+    REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            for (int i = 0; i < D; i++)
+                seen->grad[i] =
+                    batch->number % 2 ? -seen->grad[i] * (1 + 1e-5f * noise(&rng)) : noise(&rng);
+            CHECK_OK(adl_dp_step(dp));
+        }
+    CHECK_INT(seen->steps, 200);
+    CHECK(adl_dp_grad_params(dp).sqr < 1e-3 * adl_dp_grad_params(dp).var);
+    replica->code = adl_finish(replica->ctx);
+    free(seen);
+    pthread_exit(NULL);
+}
+
+TEST(opposite_gradients_do_not_end_training)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_opposite, 0);
+}
+
 /* Adam's moments are restarted when the scale changes, and only then. */
 static void run_growing(adlt_replica *replica)
 {
@@ -766,7 +805,7 @@ static void run_two_wrappers(adlt_replica *replica)
         CHECK_INT(seen[i].steps, i ? 2 * before : before);
         CHECK(fabs(adl_dp_progress(dp[i]) - seen[i].steps) < 1e-6);
     }
-    CHECK(replica->ctx->primary == dp[0]);
+    CHECK(replica->ctx->primary == dp[0]->meter);
     ADL_EPOCHS (replica->ctx, epoch, epochs)
         ADL_BATCHES (loader, batch)
             for (int i = 0; i < 3; i++) { /* the discriminator twice */
