@@ -208,7 +208,7 @@ static int make(const adlpy_start *start, bool implicit)
     if (status == ADL_OK)
         return 0;
     PyObject *type, *value, *trace;
-    adlpy_raise(adl_fail(ctx, status));
+    adlpy_raise(adl_context_fail(ctx, status));
     PyErr_Fetch(&type, &value, &trace);
     adlpy_context_finish(NULL);
     PyErr_Restore(type, value, trace);
@@ -233,7 +233,7 @@ static int replace_implicit(const adlpy_start *start)
         return 1;
     }
     adli_fail(ADL_ESTATE, "replaced");
-    adl_fail(the.ctx, ADL_EINTR); /* not to be saved: it is not the training's end */
+    adl_context_fail(the.ctx, ADL_EINTR); /* not to be saved: it is not the training's end */
     return adlpy_context_finish(NULL) == 0 ? 0 : -1;
 }
 
@@ -379,12 +379,12 @@ static PyObject *context_exit(PyObject *self, PyObject *unused)
     PyObject *died = PySys_GetObject("last_type");
     if (the.implicit) {
         adli_fail(ADL_EINTR, "exit");
-        adl_fail(ctx, ADL_EINTR); /* it only saves when asked */
+        adl_context_fail(ctx, ADL_EINTR); /* it only saves when asked */
     } else if (died && died != Py_None) {
         PyObject *name = PyObject_GetAttrString(died, "__name__");
         PyObject *bytes = name ? PyUnicode_AsUTF8String(name) : NULL;
-        adl_failf(ctx, ADL_ESTATE, "the program ended with %s",
-                  bytes ? PyBytes_AsString(bytes) : "an exception");
+        adl_context_failf(ctx, ADL_ESTATE, "the program ended with %s",
+                          bytes ? PyBytes_AsString(bytes) : "an exception");
         Py_XDECREF(bytes);
         Py_XDECREF(name);
         PyErr_Clear();

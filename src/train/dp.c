@@ -117,7 +117,7 @@ static adl_status make_buckets(adl_dp *dp)
     for (size_t i = 0; i < dp->params; i++)
         order[i] = &dp->places[i];
     qsort(order, dp->params, sizeof *order, by_offset_descending);
-    adli_bucket *bucket = NULL;
+    adli_dp_bucket *bucket = NULL;
     for (size_t i = 0; i < dp->params; i++) {
         adli_place *place = order[i];
         size_t end = place->offset + place->param->count;

@@ -17,11 +17,11 @@ typedef struct adli_place {
 } adli_place;
 
 /* A span of the block that is reduced in one go. */
-typedef struct adli_bucket {
+typedef struct adli_dp_bucket {
     size_t offset, count;
     size_t params, waiting; /* in it, and not ready yet */
     double *norms;          /* [groups]: mean square norms of this replica, then of all (extra) */
-} adli_bucket;
+} adli_dp_bucket;
 
 struct adl_dp {
     adl_context *ctx;
@@ -31,7 +31,7 @@ struct adl_dp {
     const adl_optim_ops *optim;
     size_t groups, params;
     adli_place *places; /* [params], in the order of groups */
-    adli_bucket *buckets;
+    adli_dp_bucket *buckets;
     size_t bucket_count, buckets_started;
     double *bucket_norms; /* [bucket_count][groups] */
     float *flat;

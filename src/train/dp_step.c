@@ -122,7 +122,7 @@ static adl_status begin_batch(adl_dp *dp)
 static adl_status start_buckets(adl_dp *dp)
 {
     while (dp->buckets_started < dp->bucket_count) {
-        adli_bucket *bucket = &dp->buckets[dp->buckets_started];
+        adli_dp_bucket *bucket = &dp->buckets[dp->buckets_started];
         if (bucket->waiting > 0)
             break;
         adl_status status = adl_reducer_start(dp->reducer, dp->flat + bucket->offset, bucket->count,
@@ -137,7 +137,7 @@ static adl_status start_buckets(adl_dp *dp)
 /* A gradient that ends its step: brings in what was accumulated and hands it to its bucket. */
 static adl_status see_last(adl_dp *dp, adli_place *place)
 {
-    adli_bucket *bucket = &dp->buckets[place->bucket];
+    adli_dp_bucket *bucket = &dp->buckets[place->bucket];
     float *grad = place->param->grad;
     size_t n = place->param->count;
     bool measured = !dp->ctx->metrics.off;
@@ -178,10 +178,10 @@ adl_status adl_dp_grad_ready(adl_dp *dp, size_t param)
     if (ctx->status != ADL_OK)
         return ctx->status;
     if (param >= dp->params)
-        return adl_fail(ctx, adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of %zu",
-                                       dp->name, param, dp->params));
+        return adl_context_fail(ctx, adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of %zu",
+                                               dp->name, param, dp->params));
     adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
-    return adl_fail(ctx, status == ADL_OK ? see_gradient(dp, &dp->places[param]) : status);
+    return adl_context_fail(ctx, status == ADL_OK ? see_gradient(dp, &dp->places[param]) : status);
 }
 
 adl_status adl_dp_hook(void *dp, size_t param)
@@ -297,7 +297,7 @@ adl_status adl_dp_step(adl_dp *dp)
         return ctx->status;
     adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
     if (status != ADL_OK)
-        return adl_fail(ctx, status);
+        return adl_context_fail(ctx, status);
     dp->in_batch = false;
     dp->whole &= ctx->current->size == ctx->current->local_bsz;
     for (size_t i = dp->params; i > 0 && status == ADL_OK;
@@ -307,5 +307,5 @@ adl_status adl_dp_step(adl_dp *dp)
         status = finish_step(dp);
     else
         dp->accumulated++;
-    return adl_fail(ctx, status);
+    return adl_context_fail(ctx, status);
 }

@@ -56,7 +56,7 @@ adl_epochs adl_epochs_begin(adl_context *ctx, int until)
     if (ctx->in_epoch && ctx->status == ADL_OK) {
         adli_fail(ADL_ESTATE, "a loop over epochs inside another one (in epoch %d)",
                   ctx->finished_epochs);
-        adl_fail(ctx, ADL_ESTATE);
+        adl_context_fail(ctx, ADL_ESTATE);
     }
     return loop;
 }

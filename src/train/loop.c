@@ -134,11 +134,12 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     if (ctx->status != ADL_OK)
         return ctx->status;
     if (!ctx->in_epoch)
-        return adl_fail(
+        return adl_context_fail(
             ctx, adli_fail(ADL_ESTATE, "%s: a loop over data outside an epoch loop", loop->name));
     if (ctx->current)
-        return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: a loop over data inside the loop over %s",
-                                       loop->name, ctx->current->name));
+        return adl_context_fail(ctx, adli_fail(ADL_ESTATE,
+                                               "%s: a loop over data inside the loop over %s",
+                                               loop->name, ctx->current->name));
     if (loop->seen_epoch != ctx->finished_epochs) {
         loop->seen_epoch = ctx->finished_epochs;
         loop->seen_loops = 0;
@@ -171,7 +172,7 @@ static void note_facts(adl_loop *loop)
 
 adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps)
 {
-    adl_status status = adl_fail(loop->ctx, adli_loop_choose(loop));
+    adl_status status = adl_context_fail(loop->ctx, adli_loop_choose(loop));
     *local_bsz = loop->local_bsz;
     *accum_steps = loop->accum_steps;
     loop->dp_stepped = false;
@@ -253,10 +254,10 @@ bool adl_loop_more(adl_loop *loop)
     if (ctx->status != ADL_OK || loop->finished || !loop->autoscale)
         return false;
     if (!loop->dp_stepped) {
-        adl_fail(ctx, adli_fail(ADL_ESTATE,
-                                "%s: autoscaling ends an epoch by progress, but a pass "
-                                "over the data made none: no training step was taken",
-                                loop->name));
+        adl_context_fail(ctx, adli_fail(ADL_ESTATE,
+                                        "%s: autoscaling ends an epoch by progress, but a pass "
+                                        "over the data made none: no training step was taken",
+                                        loop->name));
         return false;
     }
     uint64_t rest = loop->examples ? loop->index % loop->examples : 0;

@@ -293,7 +293,7 @@ adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
         status = adli_meter_shape(meter, meter->pending ? meter->micro + 1 : 1,
                                   meter->pending && meter->whole, shape);
     meter->pending = false;
-    return adl_fail(ctx, status);
+    return adl_context_fail(ctx, status);
 }
 
 /* The oldest step without norms; false: there is none. */
@@ -341,15 +341,16 @@ adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const doub
             meter->values[g] = local_sqr[g];
     }
     if (step.count == 1)
-        return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: norms of a single gradient", meter->name));
+        return adl_context_fail(
+            ctx, adli_fail(ADL_ESTATE, "%s: norms of a single gradient", meter->name));
     if (ctx->env.replicas == 1)
-        return adl_fail(ctx, update(meter, &step, meter->values));
+        return adl_context_fail(ctx, update(meter, &step, meter->values));
     adl_status status = collect(meter); /* one at a time */
     if (status == ADL_OK)
         status = adl_group_allreduce_async(ctx->group, meter->values, SUMS * meter->groups,
                                            ADL_TYPE_F64, ADL_REDUCE_SUM, &meter->sums);
     meter->summed = step;
-    return adl_fail(ctx, status);
+    return adl_context_fail(ctx, status);
 }
 
 adl_status adl_meter_pair(adl_meter *meter, const double *pair_sqr, double loss_scale)
@@ -364,7 +365,7 @@ adl_status adl_meter_pair(adl_meter *meter, const double *pair_sqr, double loss_
         meter->values[g] = local;
         meter->values[meter->groups + g] = isfinite(total) ? fmax(total, 0) : total;
     }
-    return adl_fail(meter->ctx, update(meter, &step, meter->values));
+    return adl_context_fail(meter->ctx, update(meter, &step, meter->values));
 }
 
 double adl_meter_factor(const adl_meter *meter, const adl_scaling_rule *rule, size_t group,

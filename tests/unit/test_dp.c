@@ -855,7 +855,7 @@ static void run_other_model(adlt_replica *replica)
     CHECK_INT(status, variant == 0 ? ADL_OK : ADL_ECORRUPT);
     if (variant && !strstr(adl_error(), texts[variant]))
         ADLT_FAIL("\"%s\" lacks \"%s\"", adl_error(), texts[variant]);
-    adl_fail(replica->ctx, status);
+    adl_context_fail(replica->ctx, status);
     replica->code = adl_finish(replica->ctx);
     free(seen);
     pthread_exit(NULL);
