@@ -14,7 +14,7 @@
 #define ADLI_CORE_IMPL_H
 
 #include "daemon/core.h"
-#include "jobspec/config.h"
+#include "config/config.h"
 #include "jobspec/jobspec.h"
 #include "sched/cluster.h"
 #include "store/store.h"
