@@ -214,7 +214,7 @@ static inline void adl_runner_net(adl_runner_options *options, adl_net *net, adl
                                   adl_schedule *schedule)
 {
     adl_model model = {.self = net,
-                       .width = (int)adl_shape_count(adl_net_output_shape(net)),
+                       .width = (int)adl_nn_shape_count(adl_net_output_shape(net)),
                        .forward = adl_runner_net_forward,
                        .backward = adl_runner_net_backward,
                        .set_hook = adl_runner_net_hook};

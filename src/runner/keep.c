@@ -196,7 +196,8 @@ static void remove_dropped(adl_runner *runner, size_t count)
         adli_buf_fini(&path);
     }
     dropped->count -= count;
-    memmove(dropped->items, dropped->items + count, dropped->count * sizeof *dropped->items);
+    if (dropped->count > 0)
+        memmove(dropped->items, dropped->items + count, dropped->count * sizeof *dropped->items);
     runner->dropped_saved = 0;
 }
 
