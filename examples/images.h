@@ -225,7 +225,8 @@ static inline int image_program(int argc, char **argv, const char *program, cons
         fprintf(stderr, "%s: %s\n", program, adl_error());
         return adl_exit_code(status);
     }
-    adl_fail(run.ctx, train(&run, set)); /* a failure stops the context: adl_finish says why */
+    adl_context_fail(run.ctx,
+                     train(&run, set)); /* a failure stops the context: adl_finish says why */
     int code = adl_finish(run.ctx);
     adl_schedule_free(run.schedule);
     adl_optim_free(run.optim);

@@ -10,7 +10,7 @@
  *     options.loss = adl_runner_cross_entropy;
  *     options.topk[0] = 1;                                 accuracy01
  *     options.logdir = "logs";
- *     adl_fail(ctx, adl_runner_train(ctx, &options));
+ *     adl_context_fail(ctx, adl_runner_train(ctx, &options));
  *     return adl_finish(ctx);
  *
  * Names of metrics, columns of CSV files and places of files are those of the Python runner:

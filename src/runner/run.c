@@ -99,7 +99,7 @@ static adl_status run_batches(adl_runner *runner, bool *ran)
         if (status == ADL_OK)
             status = run_batch(runner, batch);
         if (status != ADL_OK)
-            return adl_fail(runner->ctx, status);
+            return adl_context_fail(runner->ctx, status);
     }
     return adl_context_status(runner->ctx);
 }
@@ -171,14 +171,14 @@ adl_status adl_runner_run(adl_runner *runner)
     runner->epoch = adl_finished_epochs(ctx);
     if (!runner->state.stopped)
         ADL_EPOCHS (ctx, epoch, runner->options.epochs) {
-            status = adl_fail(ctx, run_epoch(runner, epoch));
+            status = adl_context_fail(ctx, run_epoch(runner, epoch));
             if (status != ADL_OK || runner->state.stopped)
                 break;
         }
     if (status == ADL_OK)
         status = adl_context_status(ctx);
     if (status == ADL_OK)
-        status = adl_fail(ctx, adli_keep_finish(runner));
+        status = adl_context_fail(ctx, adli_keep_finish(runner));
     if (status == ADL_OK)
         adli_console_top(runner);
     adli_log_close(runner);

@@ -341,6 +341,6 @@ adl_status adl_runner_train(adl_context *ctx, const adl_runner_options *options)
     adl_runner *runner;
     adl_status status = adl_runner_new(ctx, options, &runner);
     if (status != ADL_OK)
-        return adl_fail(ctx, status);
+        return adl_context_fail(ctx, status);
     return adl_runner_run(runner);
 }
