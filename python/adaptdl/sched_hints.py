@@ -6,6 +6,7 @@ import logging
 import types
 
 from adaptdl import _core
+from adaptdl.goodput import PerfParams
 
 __all__ = ["PERF_PARAMS", "SCHED_HINTS", "post_sched_hints"]
 
@@ -13,10 +14,7 @@ _LOG = logging.getLogger(__name__)
 _TIMEOUT_MS = 20000
 
 #: The fields of ``perfParams``, with values that say nothing.
-PERF_PARAMS = types.MappingProxyType({
-    "alpha_c": 0.0, "beta_c": 0.0, "alpha_n": 0.0, "beta_n": 0.0, "alpha_r": 0.0, "beta_r": 0.0,
-    "gamma": 0.0,
-})
+PERF_PARAMS = types.MappingProxyType(dict.fromkeys(PerfParams._fields, 0.0))
 
 #: The fields of a report, with values that say nothing.
 SCHED_HINTS = types.MappingProxyType({

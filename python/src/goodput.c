@@ -5,6 +5,7 @@
 #include "adaptdl/fit.h"
 #include "adaptdl/goodput.h"
 #include "base/mem.h"
+#include "model/perf.h"
 
 #include <limits.h>
 #include <math.h>
@@ -192,9 +193,10 @@ static PyObject *fit(adlpy_array *inputs, const adlpy_array *shape)
     free(points);
     if (status != ADL_OK)
         return adlpy_raise(status);
-    const adl_perf_params *perf = &fitted.perf;
-    return Py_BuildValue("ddddddd", perf->alpha_c, perf->beta_c, perf->alpha_n, perf->beta_n,
-                         perf->alpha_r, perf->beta_r, perf->gamma);
+    PyObject *perf = PyTuple_New(ADLI_PERF_COUNT);
+    for (int i = 0; i < ADLI_PERF_COUNT && perf; i++) /* a NULL in it is found by Python */
+        PyTuple_SetItem(perf, i, PyFloat_FromDouble(adli_perf_get(&fitted.perf, i)));
+    return perf;
 }
 
 static PyObject *goodput_fit(PyObject *self, PyObject *args)
