@@ -36,10 +36,10 @@ needs_document = pytest.mark.skipif(not PROGRAMS, reason="the document is not th
 
 
 def shortened(program):
-    """The same for fewer epochs, with fewer workers."""
+    """The same for fewer epochs."""
     changed = program.replace("num_epochs = 10", f"num_epochs = {EPOCHS}").replace("return 10", f"return {EPOCHS}")
     assert changed != program
-    return changed.replace("num_workers=4", "num_workers=1")
+    return changed
 
 
 def ours(program):
@@ -53,7 +53,7 @@ def folder(tmp_path):
     """A directory with images."""
     sys.path.insert(0, harness.LIBRARY)
     from adaptdl.contrib import make_cifar10
-    make_cifar10(tmp_path, train=160, test=64)
+    make_cifar10(tmp_path, train=80, test=32)
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def test_with_other_imports(number, folder):
 
 
 @needs_document
-@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("number", [3])
 def test_with_the_imports_as_they_are(number, folder):
     (folder / "program.py").write_text(shortened(PROGRAMS[number]))
     text = run(folder, sys.executable, "-m", "adaptdl.compat.catalyst", "program.py")

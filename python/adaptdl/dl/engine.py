@@ -305,14 +305,14 @@ class DistributedDataParallelEngine(Engine):
 
     def __init__(self, address="127.0.0.1", port=None, world_size=None, workers_dist_rank=0, num_node_workers=None,
                  process_group_kwargs=None, ddp_kwargs=None, sync_bn=False, amp=None, cpu=False):
+        for name, value in (("world_size", world_size), ("num_node_workers", num_node_workers)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
         gpus = 0 if cpu else torch.cuda.device_count()
         super().__init__("cuda" if gpus else "cpu", amp)
         self._gpus = gpus
         self._local_workers = num_node_workers or (world_size if workers_dist_rank == 0 else None) or gpus or 2
         self._world_size = world_size or self._local_workers
-        for name, value in (("world_size", self._world_size), ("num_node_workers", self._local_workers)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
         if workers_dist_rank + self._local_workers > self._world_size:
             raise ValueError(f"ranks {workers_dist_rank} to {workers_dist_rank + self._local_workers - 1} on this "
                              f"machine do not fit into world_size {self._world_size}")

@@ -234,6 +234,13 @@ class IRunner(ICallback):
     def _seed_now(self):
         set_global_seed(self.seed + self.engine.process_index + self.epoch_step)
 
+    def _setup_loggers(self):
+        loggers = dict(self.get_loggers() or {})
+        for key, logger in loggers.items():
+            if not isinstance(logger, ILogger):
+                raise TypeError(f"logger {key!r} must be an ILogger, not {type(logger).__name__}")
+        self.loggers = loggers
+
     def _setup_loaders(self):
         self._seed_now()
         with self.engine.local_main_process_first():
@@ -325,15 +332,11 @@ class IRunner(ICallback):
         self.epoch_step = self.batch_step = self.sample_step = 0
         self.exception, self.need_early_stop = None, False
         self.experiment_metrics, self._stages_done, self._restored = {}, {}, None
+        self.loggers = {}
         self.engine.setup()
         self.trial = self.get_trial()
         if self.engine.is_main_process:
-            self.loggers = dict(self.get_loggers() or {})
-            for key, logger in self.loggers.items():
-                if not isinstance(logger, ILogger):
-                    raise TypeError(f"logger {key!r} must be an ILogger, not {type(logger).__name__}")
-        else:
-            self.loggers = {}
+            self._setup_loggers()
         if self.is_elastic:
             self._saved = RunnerState(self)
         self.stage_key = list(self.stages)[0]
@@ -539,6 +542,10 @@ class IRunner(ICallback):
             self.engine.spawn(self)
         except (Exception, KeyboardInterrupt) as error:
             self.exception = error
+            if self.meter is not None:
+                self.meter.free()
+                self.meter = None
+            self.close_log()
             self._run_event("on_exception")
         return self
 
