@@ -16,7 +16,6 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/dataset.h"
 #include "adaptdl/group.h"
-#include "adaptdl/runner.h"
 #include "adaptdl/tensorboard.h"
 #include "adaptdl/train.h"
 

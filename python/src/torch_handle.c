@@ -101,7 +101,7 @@ static PyObject *context_abandon(PyObject *self, PyObject *args)
         return NULL;
     adl_context *ctx = adlpy_context_peek();
     if (ctx)
-        adl_context_failf(ctx, ADL_ESTATE, "%s", why);
+        adl_failf(ctx, ADL_ESTATE, "%s", why);
     return adlpy_context_finish(NULL) == 0 ? adlpy_ref(Py_None) : NULL;
 }
 
@@ -127,9 +127,8 @@ static PyMethodDef functions[] = {
 int adlpy_torch_setup(PyObject *module)
 {
     static int (*const parts[])(PyObject *) = {
-        adlpy_loop_setup,          adlpy_meter_setup,       adlpy_kernels_setup,
-        adlpy_sampler_setup,       adlpy_accumulator_setup, adlpy_runner_meter_setup,
-        adlpy_runner_events_setup,
+        adlpy_loop_setup,    adlpy_meter_setup,       adlpy_kernels_setup,
+        adlpy_sampler_setup, adlpy_accumulator_setup,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i](module) != 0)

@@ -24,7 +24,7 @@ typedef struct adli_core adli_core;
 typedef struct adli_core_options {
     const char *state_dir;            /* jobs.sqlite and what belongs to it */
     adli_backend *backend;            /* borrowed */
-    const struct adli_config *config; /* config/config.h: policy, interval, constants; copied */
+    const struct adli_config *config; /* jobspec/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */
     void (*log)(void *user, const char *line); /* may be NULL */
@@ -92,7 +92,7 @@ ADL_MUST adl_status adli_core_log_path(adli_core *core, const char *ns, const ch
 
 /* Does the token belong to this job? Constant time. */
 bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, const char *token);
-/* body: hints (PUT /hints). Unknown fields are dropped, bad types refused (EINVAL). */
+/* body: hints as in spec 2. Unknown fields are dropped, bad types refused (EINVAL). */
 ADL_MUST adl_status adli_core_hints(adli_core *core, const char *ns, const char *name,
                                     const char *body, size_t length);
 /* Appends the JSON list of addresses in rank order when all replicas of that group (numbered as the

@@ -3,7 +3,7 @@
 #ifndef ADLI_DAEMON_H
 #define ADLI_DAEMON_H
 
-#include "config/config.h"
+#include "jobspec/config.h"
 
 typedef struct adli_daemon_options {
     const char *state_dir; /* NULL: adli_state_dir */

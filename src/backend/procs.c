@@ -1,0 +1,247 @@
+#include "backend/procs.h"
+
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct process {
+    pid_t id, parent, group;
+    unsigned long long born; /* clock ticks since boot: with id the name of a process */
+    int64_t resident_pages;
+    bool zombie, below;
+    bool
+        veiled; /* its environment cannot be seen: in the middle of exec, of its end, or not ours */
+} process;
+
+static ssize_t read_proc(pid_t id, const char *file, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/%s", (long)id, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    size_t length = 0;
+    ssize_t got;
+    while (length < size - 1 && (got = read(fd, text + length, size - 1 - length)) > 0)
+        length += (size_t)got;
+    close(fd);
+    text[length] = '\0';
+    return (ssize_t)length;
+}
+
+/* A field of /proc/PID/stat; after: what follows the name, which is field 2 and may hold anything. */
+static unsigned long long stat_field(const char *after, int number)
+{
+    for (int i = 2; after && i < number; i++)
+        after = strchr(after + 1, ' ');
+    return after ? strtoull(after, NULL, 10) : 0;
+}
+
+static bool read_process(pid_t id, process *out)
+{
+    enum {
+        PARENT = 4,
+        GROUP = 5,
+        FLAGS = 9,
+        BORN = 22,
+        RESIDENT = 24,
+        ENV_END = 51,
+        KERNEL_THREAD = 0x200000
+    };
+    char text[1024];
+    if (read_proc(id, "stat", text, sizeof text) <= 0)
+        return false;
+    const char *after = strrchr(text, ')');
+    if (!after || after[1] != ' ')
+        return false;
+    *out = (process){.id = id,
+                     .parent = (pid_t)stat_field(after, PARENT),
+                     .group = (pid_t)stat_field(after, GROUP),
+                     .born = stat_field(after, BORN),
+                     .resident_pages = (int64_t)stat_field(after, RESIDENT),
+                     .zombie = after[2] == 'Z' || after[2] == 'X'};
+    out->veiled = !(stat_field(after, FLAGS) & KERNEL_THREAD) && stat_field(after, ENV_END) == 0;
+    return true;
+}
+
+/* All processes; *count of them; NULL without memory or /proc. */
+static process *read_all(size_t *count)
+{
+    process *all = NULL;
+    size_t capacity = 0;
+    DIR *dir = opendir("/proc");
+    *count = 0;
+    if (!dir)
+        return NULL;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        if (adli_grow(&all, &capacity, *count + 1, sizeof *all) != 0)
+            break;
+        if (read_process((pid_t)atol(entry->d_name), &all[*count]))
+            ++*count;
+    }
+    closedir(dir);
+    return all;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const process *left = a, *right = b;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+/* Marks what is below root. A pass finds at least one generation; a child has mostly a greater number
+ * than its parent, so that few do. */
+static process *read_below(pid_t root, size_t *count)
+{
+    process *all = read_all(count);
+    if (all)
+        qsort(all, *count, sizeof *all, by_id);
+    for (bool found = true; found;) {
+        found = false;
+        for (size_t i = 0; i < *count; i++) {
+            process key = {.id = all[i].parent};
+            process *parent = bsearch(&key, all, *count, sizeof *all, by_id);
+            if (all[i].below || (key.id != root && !(parent && parent->below)))
+                continue;
+            all[i].below = found = true;
+        }
+    }
+    return all;
+}
+
+/* SIGKILL, unless the number belongs to another process by now. */
+static void kill_process(const process *target)
+{
+    process now;
+    int fd = (int)syscall(SYS_pidfd_open, target->id, 0);
+    if (fd < 0 && errno != ENOSYS)
+        return;
+    if (read_process(target->id, &now) && now.born == target->born) {
+        if (fd >= 0)
+            syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+        else
+            kill(target->id, SIGKILL);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+int adli_procs_kill_below(pid_t root)
+{
+    size_t count;
+    int alive = 0;
+    process *all = read_below(root, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (!all[i].below || all[i].zombie)
+            continue;
+        kill_process(&all[i]);
+        alive++;
+    }
+    free(all);
+    return alive;
+}
+
+int adli_procs_children(pid_t parent, pid_t group, pid_t *out, int capacity)
+{
+    size_t count;
+    int found = 0;
+    process *all = read_all(&count);
+    for (size_t i = 0; i < count && found < capacity; i++)
+        if (all[i].parent == parent && all[i].group == group && !all[i].zombie)
+            out[found++] = all[i].id;
+    free(all);
+    return found;
+}
+
+/* Proportional set size without file pages, which the kernel can drop. */
+static int64_t exact_memory(pid_t id)
+{
+    char text[4096];
+    int64_t total = 0;
+    if (read_proc(id, "smaps_rollup", text, sizeof text) <= 0)
+        return 0;
+    static const char *const fields[] = {"\nPss_Anon:", "\nPss_Shmem:"};
+    for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
+        const char *field = strstr(text, fields[i]);
+        if (field)
+            total += 1024 * strtoll(field + strlen(fields[i]), NULL, 10);
+    }
+    return total;
+}
+
+int64_t adli_procs_memory_below(pid_t root, int64_t enough)
+{
+    size_t count;
+    int64_t bound = 0, exact = 0;
+    process *all = read_below(root, &count);
+    for (size_t i = 0; i < count; i++)
+        if (all[i].below)
+            bound += all[i].resident_pages * sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; bound > enough && i < count; i++)
+        if (all[i].below && !all[i].zombie)
+            exact += exact_memory(all[i].id);
+    free(all);
+    return bound > enough ? exact : bound;
+}
+
+static bool has_mark(pid_t id, const char *mark, char *text, size_t size)
+{
+    ssize_t length = read_proc(id, "environ", text, size);
+    size_t name = strlen(ADLI_REPLICA_MARK);
+    for (const char *at = text; length > 0 && at < text + length; at += strlen(at) + 1)
+        if (strncmp(at, ADLI_REPLICA_MARK, name) == 0 && at[name] == '=' &&
+            strcmp(at + name + 1, mark) == 0)
+            return true;
+    return false;
+}
+
+/* Processes of other users are none of ours. */
+static bool foreign(pid_t id)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof path, "/proc/%ld", (long)id);
+    return geteuid() != 0 && stat(path, &info) == 0 && info.st_uid != geteuid();
+}
+
+unsigned long long adli_procs_born(pid_t id)
+{
+    process item;
+    return read_process(id, &item) ? item.born : 0;
+}
+
+int adli_procs_kill_marked(const char *mark, unsigned long long since, int *unsure)
+{
+    enum { ENVIRON_BYTES = 2 << 20 }; /* what exec allows */
+    size_t count;
+    int alive = 0;
+    process *all = read_all(&count);
+    char *text = adli_calloc(ENVIRON_BYTES, 1);
+    *unsure = !text;
+    for (size_t i = 0; text && i < count; i++) {
+        process now = all[i];
+        if (now.zombie || now.id == getpid() || now.born < since)
+            continue;
+        if (has_mark(now.id, mark, text, ENVIRON_BYTES)) {
+            kill_process(&now);
+            alive++;
+        } else if (read_process(now.id, &now) && !now.zombie && now.veiled && !foreign(now.id))
+            ++*unsure;
+    }
+    free(text);
+    free(all);
+    return alive;
+}

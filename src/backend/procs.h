@@ -1,0 +1,31 @@
+/* Finding and ending processes that are not our children: the descendants of a process, however deep and
+ * whatever session they made for themselves, and those that carry a mark in their environment. */
+#ifndef ADLI_BACKEND_PROCS_H
+#define ADLI_BACKEND_PROCS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Every process of a replica has this variable: the path of its claim without ".claim". */
+#define ADLI_REPLICA_MARK "ADAPTDL_LOCAL_REPLICA"
+
+/* SIGKILL to all descendants of root (not root). Returns how many there were that are no zombies. One
+ * pass: what is born meanwhile is found by the next. */
+int adli_procs_kill_below(pid_t root);
+
+/* Living children of the process that are in that process group: at most `capacity`. Returns how many. */
+int adli_procs_children(pid_t parent, pid_t group, pid_t *out, int capacity);
+
+/* Bytes of memory that the descendants of root use, each shared page counted once among them. The exact
+ * figure is asked for only when a quick upper bound passes `enough`; else the bound is returned. */
+int64_t adli_procs_memory_below(pid_t root, int64_t enough);
+
+/* When the process was born, in clock ticks since boot; 0: there is none. */
+unsigned long long adli_procs_born(pid_t id);
+
+/* SIGKILL to all processes, except this one, that were born at `since` or later and whose environment has
+ * ADLI_REPLICA_MARK=mark. Returns how many there were that are no zombies. *unsure: how many could not be
+ * told because they were in the middle of exec; ask again. */
+int adli_procs_kill_marked(const char *mark, unsigned long long since, int *unsure);
+
+#endif

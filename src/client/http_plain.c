@@ -1,0 +1,220 @@
+/* The HTTP client without libcurl: the same interface (http.h) over plain sockets, for builds that must
+ * not depend on a shared library (the Python extension; docs/adr/0080). It speaks http:// only, which is
+ * what schedulers inside a cluster speak; https:// is refused with a text that says so. One connection
+ * per exchange: requests are 30 seconds apart. */
+#include "client/http.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "client/http_parse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CONNECT_TIMEOUT_MS = 10000, POLL_MS = 100, REQUEST_MAX = 64 << 20 };
+
+struct adli_http {
+    atomic_bool cancelled;
+    int wake; /* eventfd: readable once cancelled */
+};
+
+/* One exchange under way. */
+typedef struct exchange {
+    adli_http *http;
+    const adli_http_request *request;
+    double until_s;
+    int fd;
+} exchange;
+
+adl_status adli_http_new(adli_http **out)
+{
+    *out = NULL;
+    adli_http *http = adli_calloc(1, sizeof *http);
+    if (!http)
+        return adli_fail_memory("HTTP client");
+    http->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (http->wake < 0) {
+        free(http);
+        return adli_fail(ADL_ENET, "HTTP client: eventfd: %s", strerror(errno));
+    }
+    *out = http;
+    return ADL_OK;
+}
+
+void adli_http_free(adli_http *http)
+{
+    if (!http)
+        return;
+    close(http->wake);
+    free(http);
+}
+
+void adli_http_cancel(adli_http *http)
+{
+    uint64_t one = 1;
+    atomic_store(&http->cancelled, true);
+    if (write(http->wake, &one, sizeof one) < 0) {
+        /* Its counter is full: then it is readable, which is all that matters. */
+    }
+}
+
+/* "GET URL: why", with the status that says what kind of failure it was. The URL is shown without its
+ * password. */
+static adl_status fail(const exchange *x, adl_status status, const char *why)
+{
+    char shown[512];
+    adli_url_show(x->request->url, shown, sizeof shown);
+    return adli_fail(status, "%s %s: %s", x->request->method, shown, why);
+}
+
+/* Waits until the socket is ready for events, the time is up, or somebody cancels. */
+static adl_status wait_for(const exchange *x, short events, double until_s)
+{
+    for (;;) {
+        const adli_http_request *request = x->request;
+        if (atomic_load(&x->http->cancelled) ||
+            (request->cancelled && request->cancelled(request->cancel_context)))
+            return fail(x, ADL_EINTR, "cancelled");
+        double left_s = until_s - adli_monotonic_s();
+        if (left_s <= 0)
+            return fail(x, ADL_ETIMEOUT, "no complete answer in time");
+        int slice_ms = left_s * 1000 < POLL_MS ? (int)(left_s * 1000) + 1 : POLL_MS;
+        struct pollfd fds[2] = {{x->fd, events, 0}, {x->http->wake, POLLIN, 0}};
+        int ready = poll(fds, 2, slice_ms);
+        if (ready < 0 && errno != EINTR)
+            return fail(x, ADL_ENET, strerror(errno));
+        if (ready > 0 && fds[0].revents)
+            return ADL_OK;
+    }
+}
+
+static adl_status connect_one(exchange *x, const struct addrinfo *to, double until_s)
+{
+    x->fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to->ai_protocol);
+    if (x->fd < 0)
+        return fail(x, ADL_ENET, strerror(errno));
+    int one = 1, error = 0;
+    socklen_t length = sizeof error;
+    setsockopt(x->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (connect(x->fd, to->ai_addr, to->ai_addrlen) == 0)
+        return ADL_OK;
+    adl_status status = ADL_OK;
+    if (errno != EINPROGRESS)
+        error = errno;
+    else
+        status = wait_for(x, POLLOUT, until_s);
+    if (status == ADL_OK && error == 0)
+        getsockopt(x->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (status == ADL_OK && error != 0)
+        status = fail(x, ADL_ENET, strerror(error));
+    if (status != ADL_OK) {
+        close(x->fd);
+        x->fd = -1;
+    }
+    return status;
+}
+
+/* Every address of the host in turn; the connecting has its own, shorter limit. */
+static adl_status connect_to(exchange *x, const adli_url *url)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list = NULL;
+    int error = getaddrinfo(url->host, url->port, &hints, &list);
+    if (error != 0)
+        return fail(x, ADL_ENET, gai_strerror(error));
+    double until_s = adli_monotonic_s() + CONNECT_TIMEOUT_MS / 1000.0;
+    if (until_s > x->until_s)
+        until_s = x->until_s;
+    adl_status status = fail(x, ADL_ENET, "the host has no address");
+    for (const struct addrinfo *at = list; at; at = at->ai_next) {
+        status = connect_one(x, at, until_s);
+        if (status != ADL_ENET)
+            break;
+    }
+    freeaddrinfo(list);
+    return status;
+}
+
+static adl_status send_all(const exchange *x, const char *data, size_t length)
+{
+    while (length > 0) {
+        ssize_t sent = send(x->fd, data, length, MSG_NOSIGNAL);
+        if (sent >= 0) {
+            data += sent;
+            length -= (size_t)sent;
+        } else if (errno == EAGAIN) {
+            adl_status status = wait_for(x, POLLOUT, x->until_s);
+            if (status != ADL_OK)
+                return status;
+        } else if (errno != EINTR) {
+            return fail(x, ADL_ENET, strerror(errno));
+        }
+    }
+    return ADL_OK;
+}
+
+static adl_status receive(const exchange *x, adli_answer *parser)
+{
+    char piece[16384];
+    while (!adli_answer_done(parser)) {
+        ssize_t got = recv(x->fd, piece, sizeof piece, 0);
+        adl_status status = ADL_OK;
+        if (got > 0)
+            status = adli_answer_feed(parser, piece, (size_t)got);
+        else if (got == 0)
+            status = adli_answer_end(parser);
+        else if (errno == EAGAIN)
+            status = wait_for(x, POLLIN, x->until_s);
+        else if (errno != EINTR)
+            return fail(x, ADL_ENET, strerror(errno));
+        if (status == ADL_OK)
+            continue;
+        if (got < 0)
+            return status; /* of wait_for: complete already */
+        char why[256];
+        snprintf(why, sizeof why, "%s", adl_error());
+        return fail(x, status, why);
+    }
+    return ADL_OK;
+}
+
+adl_status adli_http_exchange(adli_http *http, const adli_http_request *request, adli_buf *answer,
+                              int *code)
+{
+    exchange x = {http, request, adli_monotonic_s() + request->timeout_ms / 1000.0, -1};
+    adli_url url;
+    adli_answer parser;
+    adli_buf head;
+    *code = 0;
+    adli_buf_clear(answer);
+    adli_buf_init(&head, REQUEST_MAX);
+    adl_status status = adli_url_parse(request->url, &url);
+    if (status == ADL_OK)
+        status = adli_request_head(&url, request, &head);
+    if (status == ADL_OK && atomic_load(&http->cancelled))
+        status = fail(&x, ADL_EINTR, "cancelled");
+    if (status == ADL_OK)
+        status = connect_to(&x, &url);
+    if (status == ADL_OK)
+        status = send_all(&x, head.data, head.length);
+    if (status == ADL_OK && request->body)
+        status = send_all(&x, request->body, request->body_length);
+    if (status == ADL_OK) {
+        adli_answer_init(&parser, answer, code, strcmp(request->method, "HEAD") == 0);
+        status = receive(&x, &parser);
+    }
+    if (x.fd >= 0)
+        close(x.fd);
+    adli_buf_fini(&head);
+    return status;
+}
