@@ -2,13 +2,14 @@
 # build/release is gcc, build/asan gcc with sanitizers, build/tsan likewise, build/clang clang with
 # the fuzzers.
 BUILD := build/release
+PREFIX := /usr/local
 CMAKE := cmake -G Ninja -S .
 # $(call configure,FOLDER,ENVIRONMENT,OPTIONS) and $(call ninja,FOLDER): a line each, and what they say only when they fail.
 configure = [ -f $(1)/build.ninja ] || { echo "configure  $(1)"; $(2) $(CMAKE) -B $(1) $(3) >/dev/null; }
 ninja = echo "build      $(1)"; ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
 .PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-python test-browser \
-	asan bench bench-torch wheel check fuzz clean
+	asan bench bench-torch wheel install check fuzz clean
 
 all: build
 	@echo "ready      $(BUILD)/bin"
@@ -24,6 +25,7 @@ help:
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
 ## make python   the Python package for PYTHONPATH (build/python/lib)
 ## make wheel    the Python package, in dist/
+## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
 ## make check    format, lint, layering, symbols, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
 ## make fuzz     a long fuzzing run (FUZZ_SECONDS each, default 300)
@@ -81,6 +83,9 @@ wheel: setup
 	@tools/setup python
 	@/usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
+
+install: build
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX) >/dev/null
 
 check: clang
 	@tools/check

@@ -11,10 +11,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from wheel.bdist_wheel import bdist_wheel
 
-MODULES = ("base", "model", "comm", "train")
-# The rest of src/client needs libcurl, which Debian does not package for static linking.
-CLIENT = ["src/client/http_parse.c", "src/client/http_plain.c"]
-STATIC = ("jansson", "zstd", "xxhash", "crypto")
+MODULES = ("base", "model", "http", "comm", "train")
+STATIC = ("jansson", "zstd", "xxhash", "ssl", "crypto")
 # The same options as in the module's CMakeLists.txt, for the same reasons.
 SPECIAL = {
     "src/comm/kernel.c": ["-O3"],
@@ -24,7 +22,7 @@ SPECIAL = {
 
 def sources():
     found = [path for module in MODULES for path in sorted(glob.glob(f"src/{module}/*.c"))]
-    return found + CLIENT + sorted(glob.glob("python/src/*.c"))
+    return found + sorted(glob.glob("python/src/*.c"))
 
 
 class BuildCore(build_ext):

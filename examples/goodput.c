@@ -11,8 +11,8 @@ int main(void)
     /* nodes, replicas, examples per replica, seconds to accumulate, seconds with the optimizer
      * step */
     const adl_profile_point measured[] = {
-        {1, 1, 128, 0.108, 0.108}, {1, 1, 256, 0.205, 0.205}, {1, 2, 128, 0.109, 0.131},
-        {1, 4, 128, 0.108, 0.136}, {2, 8, 128, 0.107, 0.172}, {2, 8, 256, 0.206, 0.254},
+        {1, 1, 128, 0.108, 0.108, 0}, {1, 1, 256, 0.205, 0.205, 0}, {1, 2, 128, 0.109, 0.131, 0},
+        {1, 4, 128, 0.108, 0.136, 0}, {2, 8, 128, 0.107, 0.172, 0}, {2, 8, 256, 0.206, 0.254, 0},
     };
     adl_fit_result fit;
     adl_speedup *speedup = NULL;

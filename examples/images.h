@@ -158,7 +158,7 @@ static inline float *new_loss_grad(const settings *set)
     do {                                                                                           \
         adl_status try_status = (call);                                                            \
         if (try_status != ADL_OK)                                                                  \
-            return adl_fail(run->ctx, try_status);                                                 \
+            return adl_context_fail(run->ctx, try_status);                                         \
     } while (0)
 
 #endif

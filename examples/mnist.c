@@ -154,7 +154,7 @@ int main(int argc, char **argv)
         free(run.dlogp);
         return adl_exit_code(status);
     }
-    adl_fail(run.ctx, run_all(&run, &set));
+    adl_context_fail(run.ctx, run_all(&run, &set));
     int code = adl_finish(run.ctx);
     adl_schedule_free(run.schedule);
     adl_optim_free(run.optim);

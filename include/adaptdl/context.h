@@ -91,7 +91,6 @@ typedef struct adl_options {
     const adl_env *env;           /* NULL: adl_env_read. Copied. */
     const char *program;          /* identity of the program in its checkpoints: one that was saved
                                    * under another identity is refused. NULL: not checked. Copied. */
-    bool reads_only;              /* checkpoints are read, and none is written */
     bool handle_signals;          /* install handlers for SIGTERM and SIGINT (see adl_init) */
     double checkpoint_interval_s; /* background saves; 0: only when interrupted and at the end */
     int checkpoint_keep;          /* complete checkpoints kept, at least 1 */
@@ -162,9 +161,9 @@ ADL_API bool adl_stopped(const adl_context *ctx);
 /* Tells the context about a failure of the program's own: status != ADL_OK stops it, with the calling
  * thread's adl_error() as the reason, and the other replicas are told why. Returns status. The first
  * failure counts. */
-ADL_API adl_status adl_fail(adl_context *ctx, adl_status status);
+ADL_API adl_status adl_context_fail(adl_context *ctx, adl_status status);
 /* The same with a reason of the program's own. */
-ADL_API adl_status adl_failf(adl_context *ctx, adl_status status, const char *format, ...)
+ADL_API adl_status adl_context_failf(adl_context *ctx, adl_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* As if SIGTERM had arrived. Any thread; does not block. */

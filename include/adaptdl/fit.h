@@ -16,6 +16,7 @@ typedef struct adl_profile_point {
     int nodes, replicas;
     double local_bsz;
     double accum_time_s, optim_time_s;
+    int type; /* of the devices, see adl_shape; adl_fit does not read it */
 } adl_profile_point;
 
 typedef struct adl_fit_result {

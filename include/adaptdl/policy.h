@@ -73,6 +73,7 @@ typedef struct adl_snapshot {
     const adl_job *jobs; /* in order of submission */
     int job_count;
     const adl_node *template_node; /* what auto-scaling would add; NULL: no auto-scaling */
+    bool shared_models;            /* jobs of one application share what they measured */
     double now_s;
     uint64_t seed;
 } adl_snapshot;

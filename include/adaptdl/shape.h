@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* Kinds of devices that one cluster can have. */
+enum { ADL_MAX_TYPES = 16 };
+
 typedef struct adl_shape {
     int nodes;    /* N */
     int replicas; /* R >= N */

@@ -15,12 +15,28 @@ typedef struct adl_speedup adl_speedup;
 
 /* Takes copies of everything. model == NULL: nothing is known yet, the job speeds up linearly.
  * limits == NULL: every bound is open. profile (may be NULL) corrects the rate where measurements
- * exist, see adl_speedup_rate. Memory is allocated here once (64 bytes per replica count up to
- * max_replicas). EINVAL for a bad model or bad bounds, ENOMEM. */
+ * exist, see adl_speedup_rate. Memory is allocated here once, at most 12 KiB per
+ * device type. EINVAL for a bad model or bad bounds, ENOMEM. */
 ADL_API ADL_MUST adl_status adl_speedup_new(const adl_goodput *model,
                                             const adl_batch_limits *limits,
                                             const adl_profile_point *profile, size_t profile_count,
                                             int max_replicas, adl_speedup **out);
+
+/* What is known of a job on one type of device. */
+typedef struct adl_type_model {
+    const adl_goodput *model; /* NULL: it was never measured there */
+    const adl_batch_limits *limits;
+    const adl_profile_point *profile; /* only the points of this type are read */
+    size_t profile_count;
+    double speed; /* of one device, in any unit that is the same for all types; 0: unknown */
+} adl_type_model;
+
+/* The same with a model per device type: types[shape.type]. A type without a model is projected from the
+ * first one that has a model: the same shape's goodput there x the ratio of their speeds; where a speed is
+ * unknown it cannot be had (0). No type has a model: the job speeds up linearly, on every type alike.
+ * adl_speedup_new is the case of one type, whose answers hold for every shape.type. */
+ADL_API ADL_MUST adl_status adl_speedup_new_types(const adl_type_model *types, size_t type_count,
+                                                  int max_replicas, adl_speedup **out);
 ADL_API void adl_speedup_free(adl_speedup *speedup);
 
 /* optimize(shape) / optimize(1 replica); 0 at R = 0; R without a model. A shape that the bounds forbid,

@@ -14,7 +14,9 @@
 enum { LIST_MAX = 64, OUTPUT_MAX_BYTES = 1 << 30 };
 
 typedef struct request {
-    const char *traces, *json, *log, *svg;
+    const char *traces, *cluster, *json, *log, *svg;
+    adli_sim_group groups[ADL_MAX_TYPES];
+    bool pool_given;
     char *policies; /* our copy, cut at the commas */
     const char *policy[LIST_MAX];
     int policy_count;
@@ -52,6 +54,14 @@ static int parse_number(const char *option, const char *text, double low, double
     return EXIT_DONE;
 }
 
+static int parse_switch(const char *option, const char *text, bool *out)
+{
+    *out = strcmp(text, "on") == 0;
+    if (!*out && strcmp(text, "off") != 0)
+        return usage_error("sim", "--%s must be on or off, not \"%s\"", option, text);
+    return EXIT_DONE;
+}
+
 static int parse_setting(request *r, char *text)
 {
     char *equals = strchr(text, '=');
@@ -85,8 +95,16 @@ enum {
     SET,
     NODES,
     GPUS,
+    CLUSTER,
     INTERVAL,
+    EVENT,
+    POOL,
     DELAY,
+    RESIZE,
+    FREE_MOVES,
+    HOLD,
+    NOISE,
+    UNDECLARED,
     INTERFERENCE,
     SEED,
     THREADS,
@@ -118,8 +136,30 @@ static int parse_option(request *r, int option, char *value)
         break;
     case INTERVAL:
         return parse_number("interval", value, 1, 86400, true, &o->interval_s);
+    case EVENT:
+        o->event = true;
+        break;
+    case POOL:
+        r->pool_given = true;
+        return parse_switch("pool", value, &o->pool);
+    case FREE_MOVES:
+        o->free_moves = true;
+        break;
+    case HOLD:
+        o->hold = true;
+        break;
     case DELAY:
+        o->recorded_delays = false;
         return parse_number("rescale-delay", value, 0, 86400, false, &o->rescale_delay_s);
+    case RESIZE:
+        return parse_number("resize-delay", value, 0, 86400, false, &o->resize_delay_s);
+    case NOISE:
+        return parse_number("noise", value, 0, 5, false, &o->noise);
+    case UNDECLARED:
+        return parse_number("undeclared", value, 0, 1, false, &o->undeclared);
+    case CLUSTER:
+        r->cluster = value;
+        break;
     case INTERFERENCE:
         return parse_number("interference", value, 0, 1, false, &o->interference);
     case SEED:
@@ -153,6 +193,8 @@ static int parse_options(request *r, cli *c)
         if (status != EXIT_DONE)
             return status;
     }
+    if (!r->pool_given)
+        r->batch.options.pool = r->batch.options.event;
     if (!r->traces)
         return usage_error("sim", "--traces DIR is missing");
     if (cli_count(c) == 0)
@@ -215,11 +257,26 @@ static adl_status write_results(const request *r)
     return status;
 }
 
+static adl_status load_traces(request *r, adli_traces *traces)
+{
+    adli_sim_options *o = &r->batch.options;
+    if (!r->cluster)
+        return adli_traces_load(r->traces, traces);
+    const char *types[ADL_MAX_TYPES];
+    adl_status status = adli_sim_groups_load(r->cluster, r->groups, &o->group_count);
+    if (status != ADL_OK)
+        return status;
+    for (int t = 0; t < o->group_count; t++)
+        types[t] = r->groups[t].type;
+    o->groups = r->groups;
+    return adli_traces_load_types(r->traces, types, o->group_count, traces);
+}
+
 static adl_status simulate(request *r, char **paths, int count)
 {
     adli_batch *batch = &r->batch;
     adli_traces traces;
-    adl_status status = adli_traces_load(r->traces, &traces);
+    adl_status status = load_traces(r, &traces);
     if (status != ADL_OK)
         return status;
     adli_workload *workloads = calloc((size_t)count, sizeof *workloads);
@@ -265,8 +322,12 @@ static int run_sim(cli *c)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     request r = {.policy = {adl_policy_list(0, NULL)}, .policy_count = 1};
     r.batch.threads = cores > 0 ? (int)cores : 1;
-    r.batch.options =
-        (adli_sim_options){.nodes = 16, .gpus = 4, .interval_s = 60, .rescale_delay_s = 30};
+    r.batch.options = (adli_sim_options){.nodes = 16,
+                                         .gpus = 4,
+                                         .interval_s = 60,
+                                         .rescale_delay_s = 30,
+                                         .resize_delay_s = -1,
+                                         .recorded_delays = true};
     int exit_status = parse_options(&r, c);
     if (exit_status < 0) {
         r.batch.policies = r.policy;
@@ -292,8 +353,22 @@ static const cli_option sim_options[] = {
     {SET, "set", "KEY=VALUE", "change a constant of the policy; may be repeated", NULL},
     {NODES, "nodes", "N", "nodes of the cluster (default 16)", NULL},
     {GPUS, "gpus", "N", "GPUs on each node (default 4)", NULL},
+    {CLUSTER, "cluster", "FILE", "nodes of several device types (device_type,nodes,gpus)",
+     COMPLETE_FILE},
     {INTERVAL, "interval", "S", "seconds between decisions (default 60)", NULL},
-    {DELAY, "rescale-delay", "S", "seconds that a changed allocation costs (default 30)", NULL},
+    {EVENT, "event", NULL,
+     "as the daemon works: decide also when a job came, ended or measured a new size", NULL},
+    {POOL, "pool", "on|off",
+     "jobs of one application learn from each other (default: with --event)", "on off"},
+    {DELAY, "rescale-delay", "S",
+     "seconds that a restart costs (default: what applications.csv says, else 30)", NULL},
+    {RESIZE, "resize-delay", "S",
+     "the same for a job that keeps one of its nodes (default: no less)", NULL},
+    {FREE_MOVES, "free-moves", NULL, "other nodes of the same type and shape cost nothing", NULL},
+    {HOLD, "hold", NULL, "a job that starts is left alone until it runs", NULL},
+    {NOISE, "noise", "SIGMA", "jobs of one application differ by log-normal factors", NULL},
+    {UNDECLARED, "undeclared", "X", "share, 0 to 1, of the jobs that declare no work (default 0)",
+     NULL},
     {INTERFERENCE, "interference", "X",
      "slowdown, 0 to 1, of distributed jobs sharing a node (default 0)", NULL},
     {SEED, "seed", "N", "for policies that draw random numbers (default 0)", NULL},

@@ -3,8 +3,6 @@ from typing import BinaryIO, Optional, Union
 
 __all__: list[str]
 
-CKPT_DIR_PREFIX: str
-
 class State:
     def __init__(self, name: str) -> None: ...
     def save(self, fileobj: BinaryIO) -> None: ...

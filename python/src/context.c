@@ -1,6 +1,5 @@
 /* The process's training context: made by adaptdl.torch.init_process_group or
- * adaptdl.collective.initialize, or quietly for a program that only wants checkpoints, or wants them
- * before it meets the other replicas.
+ * adaptdl.collective.initialize, or quietly for a program of one replica that only wants checkpoints.
  *
  * A forked child (a DataLoader's worker) inherits the memory but not the threads of its parent, and
  * shares its sockets. It must not touch them: everything here asks first whether this is the process
@@ -16,7 +15,6 @@
 static struct {
     adl_context *ctx;
     bool implicit; /* made without being asked for */
-    bool alone;    /* implicit, in a job of several: it reads checkpoints, and meets nobody */
     pid_t pid;     /* of the process that made it */
     uint64_t serial;
     bool starting;      /* another thread is in adl_init */
@@ -185,13 +183,6 @@ static int make(const adlpy_start *start, bool implicit)
     adl_status status;
     if (read_env(start, &env) != 0 || adlpy_at_exit() != 0)
         return -1;
-    bool alone = implicit && env.replicas > 1;
-    if (alone) { /* what was saved can be read before the others are there */
-        options.reads_only = env.rank > 0;
-        env.rank = 0;
-        env.replicas = env.nodes = 1;
-        env.supervisor_url = NULL;
-    }
     options.env = &env;
     options.program = start->program;
     /* Also without: while the replicas come together a signal must be able to end the waiting. */
@@ -210,7 +201,6 @@ static int make(const adlpy_start *start, bool implicit)
     }
     the.ctx = ctx;
     the.implicit = implicit;
-    the.alone = alone;
     the.signals = start->signals;
     the.pid = getpid();
     the.serial++;
@@ -218,7 +208,7 @@ static int make(const adlpy_start *start, bool implicit)
     if (status == ADL_OK)
         return 0;
     PyObject *type, *value, *trace;
-    adlpy_raise(adl_fail(ctx, status));
+    adlpy_raise(adl_context_fail(ctx, status));
     PyErr_Fetch(&type, &value, &trace);
     adlpy_context_finish(NULL);
     PyErr_Restore(type, value, trace);
@@ -243,7 +233,7 @@ static int replace_implicit(const adlpy_start *start)
         return 1;
     }
     adli_fail(ADL_ESTATE, "replaced");
-    adl_fail(the.ctx, ADL_EINTR); /* not to be saved: it is not the training's end */
+    adl_context_fail(the.ctx, ADL_EINTR); /* not to be saved: it is not the training's end */
     return adlpy_context_finish(NULL) == 0 ? 0 : -1;
 }
 
@@ -283,6 +273,7 @@ adl_context *adlpy_context_started(void)
 
 adl_context *adlpy_context(void)
 {
+    adl_env env;
     adlpy_start start = ADLPY_START_INIT;
     if (adlpy_context_peek())
         return the.ctx;
@@ -293,24 +284,11 @@ adl_context *adlpy_context(void)
                                         : "this process is a fork of the one that was initialized");
         return NULL;
     }
-    return make(&start, true) == 0 ? the.ctx : NULL;
-}
-
-adl_context *adlpy_context_joined(void)
-{
-    adl_context *ctx = adlpy_context_peek();
-    adl_env env;
-    adlpy_start start = ADLPY_START_INIT;
-    if (ctx)
-        return the.alone ? adlpy_context_started() : ctx;
     if (read_env(&start, &env) != 0)
         return NULL;
-    return env.replicas > 1 ? adlpy_context_started() : adlpy_context();
-}
-
-const adl_env *adlpy_context_env(void)
-{
-    return adlpy_context_peek() && !the.implicit ? adl_context_env(the.ctx) : NULL;
+    if (env.replicas > 1)
+        return adlpy_context_started();
+    return make(&start, true) == 0 ? the.ctx : NULL;
 }
 
 /* ---- end ----------------------------------------------------------------------------------------- */
@@ -335,7 +313,7 @@ int adlpy_context_finish(int *code)
     ADLPY_UNLOCKED(result = adl_finish(ctx));
     the.finishing = false;
     the.ctx = NULL;
-    the.signals = the.implicit = the.alone = false;
+    the.signals = the.implicit = false;
     adlpy_states_detach();
     adlpy_leave();
     if (code)
@@ -401,12 +379,12 @@ static PyObject *context_exit(PyObject *self, PyObject *unused)
     PyObject *died = PySys_GetObject("last_type");
     if (the.implicit) {
         adli_fail(ADL_EINTR, "exit");
-        adl_fail(ctx, ADL_EINTR); /* it only saves when asked */
+        adl_context_fail(ctx, ADL_EINTR); /* it only saves when asked */
     } else if (died && died != Py_None) {
         PyObject *name = PyObject_GetAttrString(died, "__name__");
         PyObject *bytes = name ? PyUnicode_AsUTF8String(name) : NULL;
-        adl_failf(ctx, ADL_ESTATE, "the program ended with %s",
-                  bytes ? PyBytes_AsString(bytes) : "an exception");
+        adl_context_failf(ctx, ADL_ESTATE, "the program ended with %s",
+                          bytes ? PyBytes_AsString(bytes) : "an exception");
         Py_XDECREF(bytes);
         Py_XDECREF(name);
         PyErr_Clear();

@@ -2,7 +2,7 @@
  * itself (src/train/hints.c); this is for programs that report on their own. */
 #include "core.h"
 
-#include "client/http.h"
+#include "http/http.h"
 
 enum { ANSWER_MAX = 4096 };
 

@@ -101,7 +101,7 @@ static PyObject *context_abandon(PyObject *self, PyObject *args)
         return NULL;
     adl_context *ctx = adlpy_context_peek();
     if (ctx)
-        adl_failf(ctx, ADL_ESTATE, "%s", why);
+        adl_context_failf(ctx, ADL_ESTATE, "%s", why);
     return adlpy_context_finish(NULL) == 0 ? adlpy_ref(Py_None) : NULL;
 }
 

@@ -3,17 +3,16 @@
  * devices are measured by PyTorch's own kernels.)
  *
  * A bucket of gradients is one block; segments (offset, count, group) say whose gradient lies where.
- * Large gradients may be sampled: every eighth chunk, another eighth each time (turn), counted for the
- * whole. */
+ * train/sample.h says which values of a large one are looked at. */
 #include "torch.h"
 
+#include "adaptdl/meter.h"
 #include "train/norms.h"
+#include "train/sample.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CHUNK = 1024, SAMPLE_FROM = 16 * CHUNK, GROUPS_MAX = 1024 };
 
 /* The beginning of DLManagedTensor, the same in every version of DLPack before 1.0's "versioned". */
 typedef struct dl_tensor {
@@ -64,54 +63,43 @@ typedef struct job {
     size_t length;
     const segment *segments;
     size_t segment_count, groups;
-    size_t every, turn;
+    size_t turn;
     const float **moments;    /* [segments] second moments of Adam, or NULL */
     double *correction, *eps; /* [groups]: divide by sqrt(v / correction) + eps */
 } job;
 
-/* Squared norm of one chunk, divided by the preconditioner if there is one. */
-static void precondition(const job *work, size_t s, size_t first, size_t n, float *pre)
+/* Adam's preconditioner of one segment, as a divisor. */
+typedef struct divided {
+    const job *work;
+    size_t segment;
+} divided;
+
+static void divisor(void *user, size_t first, size_t n, float *pre)
 {
-    const float *v = work->moments[s] + first;
-    size_t group = (size_t)work->segments[s].group;
+    const divided *by = user;
+    const job *work = by->work;
+    const float *v = work->moments[by->segment] + first;
+    size_t group = (size_t)work->segments[by->segment].group;
     float inverse = (float)(1 / work->correction[group]), eps = (float)work->eps[group];
     for (size_t i = 0; i < n; i++)
         pre[i] = sqrtf(v[i] * inverse) + eps;
 }
 
-static size_t stride_of(const job *work, size_t s)
-{
-    return work->segments[s].count >= SAMPLE_FROM ? work->every : 1;
-}
-
 /* sums[group] += |g|^2. */
 static void add_norms(const job *work, double *sums)
 {
-    float pre[CHUNK];
     for (size_t s = 0; s < work->segment_count; s++) {
         const segment *at = &work->segments[s];
-        size_t count = (size_t)at->count, every = stride_of(work, s), seen = 0;
-        const float *g = work->block + at->offset;
-        double sum = 0;
-        if (every == 1 && !work->moments) {
-            sums[at->group] += adli_norm_sqr(g, NULL, count);
-            continue;
-        }
-        for (size_t i = work->turn % every * CHUNK; i < count; i += every * CHUNK) {
-            size_t n = count - i < CHUNK ? count - i : CHUNK;
-            if (work->moments)
-                precondition(work, s, i, n, pre);
-            sum += adli_norm_sqr(g + i, work->moments ? pre : NULL, n);
-            seen += n;
-        }
-        if (seen > 0)
-            sums[at->group] += sum * (double)count / (double)seen;
+        divided by = {work, s};
+        sums[at->group] += adli_sample_sqr(work->block + at->offset, (size_t)at->count, work->turn,
+                                           work->moments ? divisor : NULL, &by);
     }
 }
 
 /* The block times factor; with norms != NULL, norms[0] += |block|^2 on the way. */
 static void scale_block(const job *work, float factor, double *norms)
 {
+    enum { CHUNK = ADLI_SAMPLE_CHUNK };
     for (size_t i = 0; i < work->length; i += CHUNK) {
         size_t n = work->length - i < CHUNK ? work->length - i : CHUNK;
         if (norms)
@@ -120,28 +108,19 @@ static void scale_block(const job *work, float factor, double *norms)
     }
 }
 
-/* Keeps the sampled chunks (sums NULL), or adds |g|^2, |h|^2, |g - h|^2 to sums[group][3]. */
+/* Keeps what is looked at (sums NULL), or adds |g|^2, |h|^2, |g - h|^2 to sums[group][3]. */
 static void see_pair(const job *work, double *sums)
 {
-    float pre[CHUNK];
     for (size_t s = 0; s < work->segment_count; s++) {
         const segment *at = &work->segments[s];
-        size_t count = (size_t)at->count, every = stride_of(work, s), seen = 0;
-        double sqr[3] = {0, 0, 0};
-        for (size_t i = work->turn % every * CHUNK; i < count; i += every * CHUNK) {
-            size_t n = count - i < CHUNK ? count - i : CHUNK;
-            float *g = work->block + at->offset + i, *h = work->before + at->offset + i;
-            seen += n;
-            if (!sums) {
-                memcpy(h, g, n * sizeof *g);
-                continue;
-            }
-            if (work->moments)
-                precondition(work, s, i, n, pre);
-            adli_norm_pair(g, h, work->moments ? pre : NULL, n, sqr);
-        }
-        for (int k = 0; sums && k < 3 && seen > 0; k++)
-            sums[3 * at->group + k] += sqr[k] * (double)count / (double)seen;
+        divided by = {work, s};
+        const float *g = work->block + at->offset;
+        float *h = work->before + at->offset;
+        if (sums)
+            adli_sample_pair(g, h, (size_t)at->count, work->turn, work->moments ? divisor : NULL,
+                             &by, sums + 3 * at->group);
+        else
+            adli_sample_keep(h, g, (size_t)at->count, work->turn);
     }
 }
 
@@ -211,15 +190,15 @@ static void free_job(job *work)
     free(work->eps);
 }
 
-static bool read_groups(job *work, Py_ssize_t groups, Py_ssize_t every, Py_ssize_t turn)
+/* turn < 0: all values are looked at. */
+static bool read_groups(job *work, Py_ssize_t groups, Py_ssize_t turn)
 {
-    if (groups < 1 || groups > GROUPS_MAX || every < 1 || every > CHUNK || turn < 0) {
-        PyErr_SetString(PyExc_ValueError, "groups, every or turn is out of range");
+    if (groups < 1 || groups > ADL_METER_GROUPS_MAX) {
+        PyErr_Format(PyExc_ValueError, "%zd groups", groups);
         return false;
     }
     work->groups = (size_t)groups;
-    work->every = (size_t)every;
-    work->turn = (size_t)turn;
+    work->turn = turn < 0 ? ADLI_SAMPLE_ALL : (size_t)turn;
     return true;
 }
 
@@ -228,12 +207,12 @@ static PyObject *bucket_norms(PyObject *self, PyObject *args)
     (void)self;
     PyObject *block, *moments = Py_None, *result = NULL;
     const char *segments;
-    Py_ssize_t segments_length, groups, every = 1, turn = 0;
+    Py_ssize_t segments_length, groups, turn = -1;
     double factor = 1;
     job work = {0};
-    if (!PyArg_ParseTuple(args, "Oy#n|dnnO", &block, &segments, &segments_length, &groups, &factor,
-                          &every, &turn, &moments) ||
-        !read_groups(&work, groups, every, turn) || !(work.block = floats_of(block, &work.length)))
+    if (!PyArg_ParseTuple(args, "Oy#n|dnO", &block, &segments, &segments_length, &groups, &factor,
+                          &turn, &moments) ||
+        !read_groups(&work, groups, turn) || !(work.block = floats_of(block, &work.length)))
         return NULL;
     double *sums = calloc(work.groups, sizeof *sums);
     if (!sums)
@@ -241,7 +220,7 @@ static PyObject *bucket_norms(PyObject *self, PyObject *args)
     if (read_segments(&work, segments, segments_length) && read_moments(&work, moments)) {
         Py_BEGIN_ALLOW_THREADS
             /* One group, all of it, and scaled: a single pass does both. */
-            bool together = factor != 1 && work.groups == 1 && work.every == 1 && !work.moments;
+            bool together = factor != 1 && work.groups == 1 && turn < 0 && !work.moments;
         if (!together)
             add_norms(&work, sums);
         if (factor != 1)
@@ -258,14 +237,13 @@ static PyObject *bucket_pair(PyObject *self, PyObject *args)
     (void)self;
     PyObject *block, *before, *moments = Py_None, *result = NULL;
     const char *segments;
-    Py_ssize_t segments_length, groups, every, turn;
+    Py_ssize_t segments_length, groups, turn;
     int keep;
     size_t before_length;
     job work = {0};
-    if (!PyArg_ParseTuple(args, "OOy#nnnp|O", &block, &before, &segments, &segments_length, &groups,
-                          &every, &turn, &keep, &moments) ||
-        !read_groups(&work, groups, every, turn) ||
-        !(work.block = floats_of(block, &work.length)) ||
+    if (!PyArg_ParseTuple(args, "OOy#nnp|O", &block, &before, &segments, &segments_length, &groups,
+                          &turn, &keep, &moments) ||
+        !read_groups(&work, groups, turn) || !(work.block = floats_of(block, &work.length)) ||
         !(work.before = floats_of(before, &before_length)))
         return NULL;
     if (before_length != work.length)
@@ -285,15 +263,24 @@ static PyObject *bucket_pair(PyObject *self, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"bucket_norms", bucket_norms, METH_VARARGS,
-     "bucket_norms(block, segments, groups, factor=1, every=1, turn=0, moments=None, /)\n--\n\n"
+     "bucket_norms(block, segments, groups, factor=1, turn=-1, moments=None, /)\n--\n\n"
      "|g|^2 of each group, before the block is multiplied by factor."},
     {"bucket_pair", bucket_pair, METH_VARARGS,
-     "bucket_pair(block, before, segments, groups, every, turn, keep, moments=None, /)\n--\n\n"
+     "bucket_pair(block, before, segments, groups, turn, keep, moments=None, /)\n--\n\n"
      "Keeps a gradient, or compares it with the kept one."},
     {NULL, NULL, 0, NULL},
 };
 
 int adlpy_kernels_setup(PyObject *module)
 {
+    static const struct {
+        const char *name;
+        long value;
+    } constants[] = {{"SAMPLE_EVERY", ADLI_SAMPLE_EVERY},
+                     {"SAMPLE_FROM", ADLI_SAMPLE_FROM},
+                     {"PRECONDITION_AFTER", ADLI_PRECONDITION_AFTER}};
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) != 0)
+            return -1;
     return adlpy_add_functions(module, functions);
 }

@@ -47,7 +47,7 @@ typedef struct adli_group_spec {
     const char *const *nodes; /* [replicas] by rank */
     const char *const *argv;  /* NULL at the end; argv[0] is looked up in PATH */
     const char *const *env; /* "NAME=value", NULL at the end: added to the backend's own. The rank's
-                                 variables (spec 2: ADAPTDL_REPLICA_RANK, _NUM_REPLICAS, _NUM_NODES,
+                                 variables (ADAPTDL_REPLICA_RANK, _NUM_REPLICAS, _NUM_NODES,
                                  _MASTER_ADDR, _MASTER_PORT) and the devices are the backend's to set */
     const char *workdir;    /* NULL: the job's directory */
     int64_t cpu_milli;      /* limits of one replica; 0: none */

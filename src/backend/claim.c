@@ -1,6 +1,6 @@
 #include "backend/claim.h"
 
-#include "backend/procs.h"
+#include "proc/procs.h"
 #include "backend/record.h"
 
 #include <errno.h>

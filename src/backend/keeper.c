@@ -1,8 +1,9 @@
 #include "backend/keeper.h"
 
 #include "backend/claim.h"
-#include "backend/procs.h"
 #include "base/clock.h"
+#include "proc/procs.h"
+#include "proc/ward.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,20 +21,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60, ASKED_MAX = 16 };
+enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60 };
 
 typedef struct watch {
     const adli_keeper *keeper;
     adli_cgroup cgroup; /* as it was made */
     bool watch_memory;
     int dir, claim, signals;
-    pid_t replica;
-    bool terminated, killed, node_lost, oom, silent, ended;
-    bool stopped; /* by SIGSTOP or the like: cannot answer */
-    int status;   /* of waitpid, once ended */
-    double ended_s;
-    pid_t asked[ASKED_MAX]; /* what was left by shells that died when they were asked to stop */
-    int asked_count;
+    adli_ward replica;
+    bool node_lost, oom;
+    bool hurry; /* told to kill */
 } watch;
 
 static bool parse_amount(const char *text, int64_t max, int64_t *out)
@@ -155,26 +152,27 @@ static bool start_replica(watch *w, adli_result *result)
     int tell[2];
     refusal no = {0, 'x'};
     pid_t keeper = getpid();
-    w->ended = true; /* until it runs there is nobody to send signals to */
-    if (pipe2(tell, O_CLOEXEC) != 0 || (w->replica = fork()) < 0) {
+    pid_t id;
+    if (pipe2(tell, O_CLOEXEC) != 0 || (id = fork()) < 0) {
         adli_result_set(result, ADLI_REPLICA_INTERRUPTED, -1, "OutOfResources",
                         "cannot start a process: %s", strerror(errno));
         return false;
     }
-    if (w->replica == 0) {
+    if (id == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != keeper) /* it died before the line above */
             _exit(1);
         become(w, tell[1]);
     }
-    setpgid(w->replica, w->replica); /* also here: whoever is first */
+    setpgid(id, id); /* also here: whoever is first */
     close(tell[1]);
     ssize_t got = read(tell[0], &no, sizeof no); /* ends when exec succeeds */
     close(tell[0]);
-    w->ended = got == sizeof no;
-    if (!w->ended)
+    if (got != sizeof no) {
+        w->replica.id = id;
         return true;
-    while (waitpid(w->replica, NULL, 0) < 0 && errno == EINTR)
+    }
+    while (waitpid(id, NULL, 0) < 0 && errno == EINTR)
         continue;
     const char *what = no.where == 'l'   ? w->keeper->log
                        : no.where == 'd' ? w->keeper->workdir
@@ -187,37 +185,11 @@ static bool start_replica(watch *w, adli_result *result)
 
 /* ---- watching ---- */
 
-static void kill_all(const watch *w)
+static void kill_all(watch *w)
 {
     adli_cgroup_kill(&w->cgroup);
-    if (w->replica > 0 && !w->ended)
-        kill(-w->replica, SIGKILL);
+    adli_ward_kill(&w->replica);
     adli_procs_kill_below(getpid());
-}
-
-/* A stop request is for the replica alone: its children (workers that load data) are its own to stop, and
- * it needs them until it has saved. A shell dies of the request without passing it on; then it is for what
- * the shell had started, which is our child now. */
-static void pass_on(watch *w)
-{
-    pid_t children[ASKED_MAX];
-    int count = adli_procs_children(getpid(), w->replica, children, ASKED_MAX);
-    for (int i = 0; i < count && w->asked_count < ASKED_MAX; i++) {
-        bool known = false;
-        for (int k = 0; k < w->asked_count; k++)
-            known |= w->asked[k] == children[i];
-        if (known)
-            continue;
-        w->asked[w->asked_count++] = children[i];
-        kill(children[i], SIGTERM);
-    }
-}
-
-static void note_end(watch *w, int status)
-{
-    w->ended = true;
-    w->status = status;
-    w->ended_s = adli_clock_of(CLOCK_REALTIME);
 }
 
 /* Collects what died; false when there is no child, so no descendant, left: those of dead parents are
@@ -226,30 +198,9 @@ static bool reap(watch *w)
 {
     int status;
     pid_t id;
-    bool orphaned = false;
-    while ((id = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
-        if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-            if (id == w->replica || w->ended) /* it, or what a shell has left */
-                w->stopped = WIFSTOPPED(status);
-            continue;
-        }
-        orphaned |= WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
-        if (id == w->replica)
-            note_end(w, status);
-    }
-    bool left = !(id < 0 && errno == ECHILD);
-    if (orphaned && left && w->terminated && !w->killed)
-        pass_on(w);
-    return left;
-}
-
-/* A replica that somebody stopped (SIGSTOP) cannot save anything: asked to leave, it is killed at once. */
-static void end_silent(watch *w)
-{
-    if (!w->stopped || !w->terminated || w->killed)
-        return;
-    w->silent = w->killed = true;
-    kill_all(w);
+    while ((id = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0)
+        adli_ward_note(&w->replica, id, status, adli_clock_of(CLOCK_REALTIME));
+    return !(id < 0 && errno == ECHILD);
 }
 
 static void take_signals(watch *w)
@@ -257,23 +208,14 @@ static void take_signals(watch *w)
     struct signalfd_siginfo info;
     while (read(w->signals, &info, sizeof info) == sizeof info) {
         int number = (int)info.ssi_signo;
-        if (number == ADLI_KEEPER_TERMINATE && !w->ended) {
-            w->terminated = true;
-            kill(w->replica, SIGTERM);
-        } else if (number == ADLI_KEEPER_KILL || number == ADLI_KEEPER_NODE_LOST) {
+        if (number == ADLI_KEEPER_TERMINATE)
+            adli_ward_ask(&w->replica);
+        else if (number == ADLI_KEEPER_KILL || number == ADLI_KEEPER_NODE_LOST) {
             w->node_lost |= number == ADLI_KEEPER_NODE_LOST;
-            w->killed = true;
+            w->hurry = true;
             kill_all(w);
         }
     }
-}
-
-/* The replica is over when its first process is. But a shell that was asked to stop dies at once, and what
- * it had started may be saving its work: as long as its process group lives, that is waited for. */
-static bool over(const watch *w)
-{
-    bool stopped = w->terminated && WIFSIGNALED(w->status) && WTERMSIG(w->status) == SIGTERM;
-    return w->ended && (!stopped || w->killed || kill(-w->replica, 0) != 0);
 }
 
 /* Kills the replica above its limit. Returns when to look again, in ms: where there are thousands of
@@ -283,7 +225,7 @@ static int look_at_memory(watch *w)
     int64_t limit = w->keeper->memory_bytes;
     double before_s = adli_thread_cpu_s();
     if (adli_procs_memory_below(getpid(), limit) > limit) {
-        w->oom = w->killed = true;
+        w->oom = true;
         kill_all(w);
     }
     double pause_ms = 50 * 1e3 * (adli_thread_cpu_s() - before_s);
@@ -294,11 +236,12 @@ static void watch_replica(watch *w)
 {
     struct pollfd wake = {.fd = w->signals, .events = POLLIN};
     int pause_ms = w->watch_memory ? WATCH_MS : -1;
-    while (reap(w) && !over(w)) {
-        end_silent(w);
+    while (reap(w) && !adli_ward_over(&w->replica)) {
+        if (adli_ward_is_silent(&w->replica))
+            kill_all(w);
         poll(&wake, 1, pause_ms);
         take_signals(w);
-        if (w->watch_memory && !w->killed)
+        if (w->watch_memory && !w->replica.killed)
             pause_ms = look_at_memory(w);
     }
     while (reap(w)) { /* its descendants end with it */
@@ -310,8 +253,9 @@ static void watch_replica(watch *w)
 
 static void conclude(watch *w, adli_result *out)
 {
-    bool by_signal = WIFSIGNALED(w->status);
-    int code = by_signal ? 128 + WTERMSIG(w->status) : WEXITSTATUS(w->status);
+    const adli_ward *replica = &w->replica;
+    bool by_signal = WIFSIGNALED(replica->status);
+    int code = adli_ward_code(replica), number = code - 128;
     bool oom = w->oom || (code != 0 && adli_cgroup_was_oom(&w->cgroup));
     if (code == 0)
         adli_result_set(out, ADLI_REPLICA_SUCCEEDED, 0, "", NULL);
@@ -321,20 +265,20 @@ static void conclude(watch *w, adli_result *out)
         adli_result_set(out, ADLI_REPLICA_FAILED, code, "OOMKilled",
                         "needed more memory than its limit of %lld MiB",
                         (long long)(w->keeper->memory_bytes >> 20));
-    else if (w->silent)
+    else if (replica->silent)
         adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Silent",
                         "was stopped by a signal and could not answer: killed");
-    else if (w->killed && by_signal && WTERMSIG(w->status) == SIGKILL)
+    else if (replica->killed && by_signal && number == SIGKILL)
         adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Killed", "killed by the scheduler");
     else if (code == 128 + SIGTERM)
         adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "", "%s",
-                        w->terminated ? "stopped by the scheduler" : "stopped by SIGTERM");
+                        replica->asked ? "stopped by the scheduler" : "stopped by SIGTERM");
     else if (by_signal)
-        adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "killed by signal %d (%s)",
-                        WTERMSIG(w->status), strsignal(WTERMSIG(w->status)));
+        adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "killed by signal %d (%s)", number,
+                        strsignal(number));
     else
         adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "exited with %d", code);
-    out->ended_s = w->ended_s;
+    out->ended_s = replica->ended_s;
 }
 
 /* From the claim on. Limits that no control group keeps are watched; the job is not to blame. */
@@ -355,8 +299,8 @@ static void keep(watch *w)
     adli_cgroup_remove(&w->cgroup);
     /* A full disk may get room again; without a result the replica is seen as lost. */
     struct pollfd wake = {.fd = w->signals, .events = POLLIN};
-    w->killed = false;
-    for (int i = 0; i < RESULT_TRIES && !w->killed; i++) {
+    w->hurry = false;
+    for (int i = 0; i < RESULT_TRIES && !w->hurry; i++) {
         if (adli_result_write(w->dir, keeper->rank, &result) == ADL_OK)
             return;
         poll(&wake, 1, 1000);

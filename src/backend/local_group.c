@@ -3,7 +3,7 @@
  *   STATE/jobs/UID/groups/forgotten      groups up to this number are over for ever
  * The files are the truth; the table in memory says only which groups there are. */
 #include "backend/local_impl.h"
-#include "backend/procs.h"
+#include "proc/procs.h"
 #include "backend/record.h"
 
 #include "base/clock.h"

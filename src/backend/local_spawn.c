@@ -1,7 +1,7 @@
 /* One keeper: the environment of its replica, its command line, its start. */
 #include "backend/keeper.h"
 #include "backend/local_impl.h"
-#include "backend/procs.h"
+#include "proc/procs.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -4,16 +4,19 @@
 
 #include "adaptdl/status.h"
 
+/* What libadaptdl-nn uses of libadaptdl beside the public names, so that adl_error() tells of both. */
+#define ADLI_SHARED __attribute__((visibility("default")))
+
 /* Sets the thread's error text and returns status. */
-adl_status adli_fail(adl_status status, const char *format, ...)
+ADLI_SHARED adl_status adli_fail(adl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Puts "prefix: " before the present error text, for callers that know the context (a file, a node,
  * a job) that the callee does not. Returns status. */
-adl_status adli_wrap(adl_status status, const char *format, ...)
+ADLI_SHARED adl_status adli_wrap(adl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ADL_ENOMEM with a text that names what could not be had. */
-adl_status adli_fail_memory(const char *what);
+ADLI_SHARED adl_status adli_fail_memory(const char *what);
 
 #endif

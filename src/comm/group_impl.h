@@ -13,7 +13,7 @@
 #include "comm/call.h"
 #include "comm/conn.h"
 #include "comm/handshake.h"
-#include "comm/thread.h"
+#include "base/thread.h"
 
 #include <stdatomic.h>
 

@@ -54,7 +54,7 @@ void adli_reducer_average(const adl_reducer *reducer, float *data, size_t n);
 adl_status adli_reducer_mismatch(int a, const adli_bucket_head *head_a, int b,
                                  const adli_bucket_head *head_b);
 
-/* shm.c, ring.c: collective; *out is NULL on failure. A failure is the same kind on every replica:
+/* shm_reduce.c, ring.c: collective; *out is NULL on failure. A failure is the same kind on every replica:
  * either all get a transport or none does. */
 ADL_MUST adl_status adli_shm_new(adl_reducer *reducer, adli_transport **out);
 ADL_MUST adl_status adli_ring_new(adl_reducer *reducer, adli_transport **out);

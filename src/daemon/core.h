@@ -92,7 +92,7 @@ ADL_MUST adl_status adli_core_log_path(adli_core *core, const char *ns, const ch
 
 /* Does the token belong to this job? Constant time. */
 bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, const char *token);
-/* body: hints as in spec 2. Unknown fields are dropped, bad types refused (EINVAL). */
+/* body: hints (PUT /hints). Unknown fields are dropped, bad types refused (EINVAL). */
 ADL_MUST adl_status adli_core_hints(adli_core *core, const char *ns, const char *name,
                                     const char *body, size_t length);
 /* Appends the JSON list of addresses in rank order when all replicas of that group (numbered as the

@@ -1,9 +1,7 @@
-/* The life of a run. One loop waits for signals, lines, control connections and ends of replicas;
- * `phase` says what the run is up to:
- *   RUNNING   replicas are at work
- *   RESIZING  SIGTERM was sent because their number is to change; they start again when all are gone
- *   STOPPING  the user asked to stop; nothing is started again
- *   FAILING   one has failed; the others are ended, then all start again if restarts are left */
+/* The life of a run. One loop observes the replicas, lets adli_lifecycle decide what becomes of them, as the
+ * scheduler does, carries that out, and waits for signals, lines, control connections and ends of replicas.
+ * Two things are the launcher's own: CTRL-C means what deleting a job means there, and so does a replica that
+ * was stopped by somebody else. */
 #include "launch/launch.h"
 
 #include "base/clock.h"
@@ -11,6 +9,7 @@
 #include "launch/control.h"
 #include "launch/output.h"
 #include "launch/replica.h"
+#include "sched/lifecycle.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -27,9 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { INTERRUPTED = 143, SECRET_BYTES = 16, TICK_MS = 1000 };
-
-typedef enum phase { RUNNING, RESIZING, STOPPING, FAILING } phase;
+enum { SECRET_BYTES = 16, TICK_MS = 1000 };
 
 typedef struct run {
     const adli_launch_options *options;
@@ -38,16 +36,20 @@ typedef struct run {
     adli_control control;
     int signals; /* signalfd */
     sigset_t handled, before;
-    phase phase;
+    adli_life life;
+    adli_rules rules;
+    bool stop;             /* asked to, by whom it may be */
     int replicas, wanted;  /* now, and at the next start */
-    adli_replica *replica; /* [replicas] */
+    adli_replica *replica; /* [replicas]; NULL: none are there */
+    adli_end *ends;        /* [replicas] */
     int alive;
-    int restarts, failures;
+    bool reported; /* why the present replicas failed */
+    int failed_code;
     int port_fd, port;
     char secret[2 * SECRET_BYTES + 1];
-    double started_s, kill_at_s; /* kill_at 0: not planned */
-    int failed_code;             /* exit code for the first failure */
-    struct pollfd *wait;         /* [2 + 2 replicas] */
+    double started_s;
+    struct pollfd *wait; /* [2 + 2 replicas] */
+    size_t wait_capacity;
 } run;
 
 /* A port that stays ours: bound, but not listening, so that rank 0 (which binds with SO_REUSEADDR too)
@@ -78,20 +80,14 @@ static adl_status make_secret(run *self)
     return ADL_OK;
 }
 
-static void signal_all(run *self, int number)
-{
-    for (int r = 0; r < self->replicas; r++)
-        adli_replica_signal(&self->replica[r], number);
-}
-
 static void end_generation(run *self)
 {
     for (int r = 0; r < self->replicas && self->replica; r++)
         adli_replica_fini(&self->replica[r]);
     free(self->replica);
-    free(self->wait);
+    free(self->ends);
     self->replica = NULL;
-    self->wait = NULL;
+    self->ends = NULL;
     if (self->port_fd >= 0)
         close(self->port_fd);
     self->port_fd = -1;
@@ -100,25 +96,30 @@ static void end_generation(run *self)
 /* Waits for what was started when a start failed halfway. */
 static void abandon(run *self)
 {
-    signal_all(self, SIGKILL);
-    for (int r = 0; r < self->replicas; r++)
-        if (self->replica[r].pid > 0)
-            waitpid(self->replica[r].pid, NULL, 0);
+    for (int r = 0; r < self->replicas; r++) {
+        adli_ward *ward = &self->replica[r].ward;
+        adli_ward_kill(ward);
+        if (ward->id > 0)
+            waitpid(ward->id, NULL, 0);
+    }
 }
 
 static adl_status start_generation(run *self)
 {
+    int restarts = self->life.group - 1;
     self->replicas = self->wanted;
     self->replica = adli_calloc((size_t)self->replicas, sizeof *self->replica);
-    self->wait = adli_calloc((size_t)(2 + 2 * self->replicas), sizeof *self->wait);
-    if (!self->replica || !self->wait)
+    self->ends = adli_calloc((size_t)self->replicas, sizeof *self->ends);
+    if (!self->replica || !self->ends ||
+        adli_grow(&self->wait, &self->wait_capacity, 2 + 2 * (size_t)self->replicas,
+                  sizeof *self->wait) != 0)
         return adli_fail_memory("replicas");
     for (int r = 0; r < self->replicas; r++)
         self->replica[r].out.fd = self->replica[r].err.fd = -1;
     adl_status status = reserve_port(self);
     if (status == ADL_OK)
         status = make_secret(self);
-    adli_replica_env env = {self->replicas, self->restarts, self->port, self->options->checkpoint,
+    adli_replica_env env = {self->replicas, restarts, self->port, self->options->checkpoint,
                             self->secret};
     for (int r = 0; r < self->replicas && status == ADL_OK; r++)
         status = adli_replica_start(&self->replica[r], r, self->options->argv, &env);
@@ -127,73 +128,98 @@ static adl_status start_generation(run *self)
         return status;
     }
     self->alive = self->replicas;
-    self->phase = RUNNING;
-    self->kill_at_s = 0;
-    if (self->restarts == 0)
+    self->reported = false;
+    self->failed_code = 0;
+    const char *plural = self->replicas == 1 ? "" : "s";
+    if (restarts == 0)
         adli_output_say(&self->output, "%s: started %d replica%s", self->name, self->replicas,
-                        self->replicas == 1 ? "" : "s");
+                        plural);
     else
-        adli_output_say(&self->output, "%s: restart %d on %d replica%s", self->name, self->restarts,
-                        self->replicas, self->replicas == 1 ? "" : "s");
+        adli_output_say(&self->output, "%s: restart %d on %d replica%s", self->name, restarts,
+                        self->replicas, plural);
     return ADL_OK;
 }
 
-/* Asks all replicas to leave; those that do not within the grace period are killed. */
-static void ask_to_leave(run *self, phase why, int number)
+static void kill_all(run *self)
 {
-    self->phase = why;
-    signal_all(self, number);
-    if (self->kill_at_s == 0)
-        self->kill_at_s = adli_monotonic_s() + self->options->grace_s;
+    for (int r = 0; self->replica && r < self->replicas; r++)
+        adli_ward_kill(&self->replica[r].ward);
 }
 
-static void on_failure(run *self, const adli_replica *replica)
-{
-    char fate[128];
-    adli_output_fail(&self->output, "replica %d %s", replica->rank,
-                     adli_replica_fate(replica->status, fate, sizeof fate));
-    self->failures++;
-    self->failed_code = WIFSIGNALED(replica->status) ? 128 + WTERMSIG(replica->status)
-                                                     : WEXITSTATUS(replica->status);
-    ask_to_leave(self, FAILING, SIGTERM);
-}
-
-/* Is this an end that nobody asked for? Being stopped by SIGTERM before it handles signals counts as
- * leaving when asked. */
-static bool failed(const run *self, int status)
-{
-    if (WIFEXITED(status))
-        return WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != INTERRUPTED;
-    bool asked = self->phase == RESIZING || self->phase == STOPPING;
-    return !(asked && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGINT));
-}
-
-/* Collects those that have ended. Among several at once, one that was killed explains the others,
- * which only lost a peer. */
+/* Collects those that have ended. */
 static void reap(run *self)
 {
-    adli_replica *culprit = NULL;
-    bool left = false;
-    for (int r = 0; r < self->replicas; r++) {
+    int status;
+    double now_s = adli_monotonic_s();
+    for (pid_t id; (id = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;)
+        for (int r = 0; self->replica && r < self->replicas; r++)
+            adli_ward_note(&self->replica[r].ward, id, status, now_s);
+    for (int r = 0; self->replica && r < self->replicas; r++) {
         adli_replica *replica = &self->replica[r];
-        if (replica->ended || waitpid(replica->pid, &replica->status, WNOHANG) != replica->pid)
+        if (adli_ward_is_silent(&replica->ward)) {
+            adli_output_fail(&self->output, "replica %d was stopped and cannot answer: killed", r);
+            adli_ward_kill(&replica->ward);
+        }
+        if (replica->over || !adli_ward_over(&replica->ward))
             continue;
-        kill(-replica->pid, SIGKILL); /* what it left behind in its group */
-        replica->ended = true;
+        kill(-replica->ward.id, SIGKILL); /* what it left behind in its group */
+        replica->over = true;
         self->alive--;
-        left |= WIFEXITED(replica->status) && WEXITSTATUS(replica->status) == INTERRUPTED;
-        if (failed(self, replica->status) &&
-            (!culprit || (WIFSIGNALED(replica->status) && !WIFSIGNALED(culprit->status))))
+    }
+}
+
+static adli_end end_of(const adli_replica *replica)
+{
+    const adli_ward *ward = &replica->ward;
+    adli_end end = {ADLI_FATE_READY, ward->ended_s};
+    int code = adli_ward_code(ward);
+    if (replica->over)
+        end.fate = ward->silent                            ? ADLI_FATE_TAKEN
+                   : ward->killed && code == 128 + SIGKILL ? ADLI_FATE_LEFT
+                                                           : adli_fate_of(code);
+    return end;
+}
+
+/* The first failure is reported. Among several at once, one that was killed explains the others, which only
+ * lost a peer. */
+static void report(run *self)
+{
+    const adli_replica *culprit = NULL;
+    char fate[128];
+    for (int r = 0; r < self->replicas; r++) {
+        const adli_replica *replica = &self->replica[r];
+        if (adli_end_failed(&self->life, self->ends, self->replicas, r) &&
+            (!culprit || (WIFSIGNALED(replica->ward.status) && !WIFSIGNALED(culprit->ward.status))))
             culprit = replica;
     }
-    if (culprit && self->phase != FAILING) {
-        bool stopping = self->phase == STOPPING;
-        on_failure(self, culprit);
-        if (stopping) /* reported, but not started again */
-            self->phase = STOPPING;
-    } else if (left && self->phase == RUNNING) { /* stopped by somebody else: all must go */
-        ask_to_leave(self, STOPPING, SIGTERM);
+    if (!culprit || self->reported)
+        return;
+    self->reported = true;
+    self->failed_code = adli_ward_code(&culprit->ward);
+    adli_output_fail(&self->output, "replica %d %s", culprit->rank,
+                     adli_replica_fate(culprit, fate, sizeof fate));
+}
+
+static adli_observed observe(run *self)
+{
+    adli_observed seen = {0};
+    if (self->replica) {
+        for (int r = 0; r < self->replicas; r++) {
+            const adli_replica *replica = &self->replica[r];
+            self->ends[r] = end_of(replica);
+            if (self->ends[r].fate == ADLI_FATE_LEFT && !replica->ward.asked &&
+                !replica->ward.killed)
+                self->stop = true; /* somebody else has stopped it: all must go */
+        }
+        seen = adli_observe_ends(&self->life, self->ends, self->replicas);
+        report(self);
+        if (seen.failed == 0) /* or it has turned out to be a consequence */
+            self->failed_code = 0;
+        seen.moved = self->wanted != self->replicas;
     }
+    seen.wanted = self->wanted;
+    seen.deleted = self->stop;
+    return seen;
 }
 
 static void on_signals(run *self)
@@ -203,19 +229,24 @@ static void on_signals(run *self)
         int number = (int)info.ssi_signo;
         if (number == SIGCHLD)
             continue; /* reap looks at every round */
+        if (number == SIGINT && self->stop) {
+            adli_output_say(&self->output, "got SIGINT again: killing %d replicas", self->alive);
+            kill_all(self);
+            continue;
+        }
         adli_output_say(&self->output, "got %s: passing it on, waiting for checkpoints",
                         number == SIGINT   ? "SIGINT"
                         : number == SIGHUP ? "SIGHUP"
                                            : "SIGTERM");
-        self->failed_code = 0;
-        ask_to_leave(self, STOPPING, number == SIGINT ? SIGINT : SIGTERM);
+        self->stop = true;
     }
 }
 
-static const char *phase_text(phase at)
+static const char *phase_text(const run *self)
 {
-    static const char *const texts[] = {"running", "changing size", "stopping", "failing"};
-    return texts[at];
+    if (self->life.phase != ADLI_STOPPING)
+        return "running";
+    return self->stop ? "stopping" : self->reported ? "failing" : "changing size";
 }
 
 /* Do the replicas have a place for checkpoints, as far as the launcher can tell? */
@@ -233,8 +264,6 @@ static void resize(run *self, int wanted, adli_buf *out)
     adli_output_say(&self->output, "%s: from %d to %d replicas, %s", self->name, self->wanted,
                     wanted, how);
     self->wanted = wanted;
-    if (self->phase == RUNNING)
-        ask_to_leave(self, RESIZING, SIGTERM);
 }
 
 static void on_control(void *user, const char *line, adli_buf *out)
@@ -242,15 +271,15 @@ static void on_control(void *user, const char *line, adli_buf *out)
     run *self = user;
     char *end = NULL;
     if (strcmp(line, "status") == 0) {
-        adli_buf_printf(out, "%s: %s, %d replicas, %d restarts", self->name,
-                        phase_text(self->phase), self->replicas, self->restarts);
+        adli_buf_printf(out, "%s: %s, %d replicas, %d restarts", self->name, phase_text(self),
+                        self->replicas, self->life.group - 1);
         return;
     }
     long wanted = strncmp(line, "scale ", 6) == 0 ? strtol(line + 6, &end, 10) : 0;
     bool forced = end && strcmp(end, " force") == 0;
     if (wanted < 1 || wanted > ADLI_LAUNCH_REPLICAS_MAX || (*end != '\0' && !forced))
         adli_buf_puts(out, "error: not understood");
-    else if (self->phase == STOPPING)
+    else if (self->stop)
         adli_buf_puts(out, "error: the run is being stopped");
     else if (wanted == self->wanted)
         adli_buf_printf(out, "%s: %d replicas already", self->name, self->wanted);
@@ -268,13 +297,14 @@ static void wait_round(run *self)
     int count = 2;
     wait[0] = (struct pollfd){self->signals, POLLIN, 0};
     wait[1] = (struct pollfd){self->control.fd, POLLIN, 0};
-    for (int r = 0; r < self->replicas; r++) { /* poll ignores those at their end (-1) */
+    int replicas = self->replica ? self->replicas : 0;
+    for (int r = 0; r < replicas; r++) { /* poll ignores those at their end (-1) */
         wait[count++] = (struct pollfd){self->replica[r].out.fd, POLLIN, 0};
         wait[count++] = (struct pollfd){self->replica[r].err.fd, POLLIN, 0};
     }
     if (poll(wait, (nfds_t)count, TICK_MS) <= 0)
         return;
-    for (int r = 0; r < self->replicas; r++) {
+    for (int r = 0; r < replicas; r++) {
         adli_replica *replica = &self->replica[r];
         if (wait[2 + 2 * r].revents)
             adli_output_pump(&self->output, &replica->out, r, false);
@@ -290,7 +320,7 @@ static void wait_round(run *self)
 /* Prints what is left in the pipes of those that are gone. */
 static void drain(run *self)
 {
-    for (int r = 0; r < self->replicas; r++) {
+    for (int r = 0; self->replica && r < self->replicas; r++) {
         adli_replica *replica = &self->replica[r];
         for (int i = 0; i < 2; i++) {
             adli_stream *stream = i ? &replica->err : &replica->out;
@@ -303,58 +333,60 @@ static void drain(run *self)
     }
 }
 
-static void run_generation(run *self)
+static void show_state(run *self)
 {
-    while (self->alive > 0) {
+    int elapsed = (int)(adli_monotonic_s() - self->started_s);
+    adli_output_state(&self->output, "%s: %s, %d of %d replicas, %d restarts, %d:%02d:%02d",
+                      self->name, phase_text(self), self->alive, self->replicas,
+                      self->life.group - 1, elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
+}
+
+static adl_status act(run *self, adli_action action)
+{
+    switch (action) {
+    case ADLI_START:
+        return start_generation(self);
+    case ADLI_TERMINATE:
+        for (int r = 0; self->replica && r < self->replicas; r++)
+            adli_ward_ask(&self->replica[r].ward);
+        break;
+    case ADLI_KILL:
+        adli_output_fail(&self->output, "%d replicas did not leave within %g s: killed",
+                         self->alive, self->rules.grace_s);
+        kill_all(self);
+        break;
+    case ADLI_CLEAN:
+        drain(self);
+        adli_output_clear(&self->output);
+        end_generation(self);
+        break;
+    case ADLI_NOTHING:
         wait_round(self);
         reap(self);
-        double now_s = adli_monotonic_s();
-        if (self->kill_at_s > 0 && now_s >= self->kill_at_s && self->alive > 0) {
-            adli_output_fail(&self->output, "%d replicas did not leave within %g s: killed",
-                             self->alive, self->options->grace_s);
-            signal_all(self, SIGKILL);
-            self->kill_at_s = 0;
-        }
-        int elapsed = (int)(now_s - self->started_s);
-        adli_output_state(&self->output, "%s: %s, %d of %d replicas, %d restarts, %d:%02d:%02d",
-                          self->name, phase_text(self->phase), self->alive, self->replicas,
-                          self->restarts, elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
+        if (self->replica)
+            show_state(self);
+        break;
     }
-    drain(self);
-    adli_output_clear(&self->output);
+    return ADL_OK;
 }
 
-static bool all_finished(const run *self)
-{
-    for (int r = 0; r < self->replicas; r++)
-        if (!WIFEXITED(self->replica[r].status) || WEXITSTATUS(self->replica[r].status) != 0)
-            return false;
-    return true;
-}
-
-/* Generations until there is nothing more to start. */
+/* Until there is nothing more to start. */
 static adl_status run_all(run *self, int *exit_code)
 {
-    for (;;) {
-        adl_status status = start_generation(self);
-        if (status != ADL_OK)
-            return status;
-        run_generation(self);
-        bool finished = all_finished(self);
-        phase how = self->phase;
-        end_generation(self);
-        *exit_code = finished ? 0 : self->failed_code ? self->failed_code : INTERRUPTED;
-        if (finished || how == STOPPING)
-            return ADL_OK;
-        if (how == FAILING && self->failures > self->options->max_restarts) {
-            if (self->options->max_restarts > 0)
-                adli_output_fail(&self->output, "%s: failed %d times, giving up", self->name,
-                                 self->failures);
-            return ADL_OK;
-        }
-        self->failed_code = 0;
-        self->restarts++;
+    adl_status status = ADL_OK;
+    while (status == ADL_OK && !adli_life_over(&self->life)) {
+        adli_observed seen = observe(self);
+        status = act(self, adli_lifecycle(&self->life, &seen, &self->rules, adli_monotonic_s()));
     }
+    if (status != ADL_OK)
+        return status;
+    if (self->life.failures > self->rules.max_retries && self->rules.max_retries > 0)
+        adli_output_fail(&self->output, "%s: failed %d times, giving up", self->name,
+                         self->life.failures);
+    *exit_code = self->life.phase == ADLI_SUCCEEDED ? 0
+                 : self->failed_code                ? self->failed_code
+                                                    : ADLI_EXIT_LEFT;
+    return ADL_OK;
 }
 
 static adl_status check(const adli_launch_options *options)
@@ -390,6 +422,7 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
 {
     run self = {.options = options,
                 .wanted = options->replicas,
+                .rules = {.grace_s = options->grace_s, .max_retries = options->max_restarts},
                 .port_fd = -1,
                 .signals = -1,
                 .control.fd = -1,
@@ -411,9 +444,14 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
         status = adli_fail(ADL_EIO, "signalfd: %s", strerror(errno));
     if (status == ADL_OK)
         status = adli_control_open(&self.control, self.name);
+    int reaped = 0; /* what shells leave behind is ours to ask, and to wait for */
+    prctl(PR_GET_CHILD_SUBREAPER, &reaped);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (status == ADL_OK)
         status = run_all(&self, exit_code);
+    prctl(PR_SET_CHILD_SUBREAPER, reaped);
     end_generation(&self);
+    free(self.wait);
     adli_control_close(&self.control);
     if (self.signals >= 0)
         close(self.signals);

@@ -91,21 +91,21 @@ adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv
     if (status != ADL_OK)
         goto out;
     fflush(NULL);
-    replica->pid = fork();
-    if (replica->pid == 0)
+    replica->ward.id = fork();
+    if (replica->ward.id == 0)
         become(rank, argv, env, launcher, out, err, report[1]);
-    if (replica->pid < 0) {
-        replica->pid = 0;
+    if (replica->ward.id < 0) {
+        replica->ward.id = 0;
         status = adli_fail(ADL_EIO, "cannot start a process: %s", strerror(errno));
         goto out;
     }
-    setpgid(replica->pid, replica->pid); /* also here: whoever is first */
+    setpgid(replica->ward.id, replica->ward.id); /* also here: whoever is first */
     close(report[1]);
     report[1] = -1;
     ssize_t got = read(report[0], &why, sizeof why); /* ends when exec succeeds */
     if (got == sizeof why) {
-        waitpid(replica->pid, NULL, 0);
-        replica->pid = 0;
+        waitpid(replica->ward.id, NULL, 0);
+        replica->ward.id = 0;
         status = adli_fail(why == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: %s", argv[0], strerror(why));
         goto out;
     }
@@ -123,12 +123,6 @@ out:
     return status;
 }
 
-void adli_replica_signal(const adli_replica *replica, int number)
-{
-    if (replica->pid > 0 && !replica->ended)
-        kill(number == SIGKILL ? -replica->pid : replica->pid, number);
-}
-
 void adli_replica_fini(adli_replica *replica)
 {
     close_all(&replica->out.fd, 1);
@@ -138,8 +132,9 @@ void adli_replica_fini(adli_replica *replica)
     replica->out.fd = replica->err.fd = -1;
 }
 
-const char *adli_replica_fate(int status, char *text, size_t capacity)
+const char *adli_replica_fate(const adli_replica *replica, char *text, size_t capacity)
 {
+    int status = replica->ward.status;
     if (WIFSIGNALED(status))
         snprintf(text, capacity, "was killed by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));

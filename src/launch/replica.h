@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "proc/ward.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -15,10 +16,9 @@ typedef struct adli_stream {
 
 typedef struct adli_replica {
     int rank;
-    pid_t pid; /* also its process group; 0: not running */
+    adli_ward ward;
+    bool over; /* the program and what it had started */
     adli_stream out, err;
-    bool ended;
-    int status; /* as from waitpid, when ended */
 } adli_replica;
 
 /* What the environment of a replica says. */
@@ -32,13 +32,10 @@ typedef struct adli_replica_env {
  * launcher does. ENOENT, EIO: the program cannot be executed; says why. */
 ADL_MUST adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv,
                                        const adli_replica_env *env);
-/* Sends a signal to it, if it is running: to the program alone, whose children are its own to stop; SIGKILL to
- * its whole process group. */
-void adli_replica_signal(const adli_replica *replica, int number);
 /* Closes the pipes. */
 void adli_replica_fini(adli_replica *replica);
 
 /* "exited with 3", "was killed by signal 9 (Killed)": in a buffer of the caller's. */
-const char *adli_replica_fate(int status, char *text, size_t capacity);
+const char *adli_replica_fate(const adli_replica *replica, char *text, size_t capacity);
 
 #endif

@@ -9,28 +9,38 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One (N > 1, R): filled when local_bsz is not 0; FORBIDDEN when no batch size is allowed there. */
+/* One (N > 1, R): key is 0 until it is filled; local_bsz 0 when no batch size is allowed there. */
 typedef struct memo_entry {
-    double goodput, speedup, rate;
+    double goodput, rate;
+    unsigned key;
     int local_bsz, accum_steps;
 } memo_entry;
 
-enum { FORBIDDEN = -1 };
+/* Up to this many replicas every shape has an entry of its own; beyond, shapes share them, and what is
+ * pushed out is computed again. */
+enum { MEMO_BITS = 8, MEMO_SIZE = 1 << MEMO_BITS };
 
 /* Mean of log(measured / modelled) at one replica count. */
 typedef struct residual {
     double log_replicas, mean;
 } residual;
 
-struct adl_speedup {
-    bool known;
-    int max_replicas;
+typedef struct type_memo {
+    bool known;   /* has a model of its own */
+    double ratio; /* speed / that of the type it is projected from; 0: cannot be */
     adl_goodput model;
     adl_batch_limits limits;
-    double base;            /* goodput of one replica */
-    memo_entry (*memo)[2];  /* [max_replicas + 1][N > 1] */
+    memo_entry *memo;
     residual *residuals[2]; /* [N > 1]: by ascending replicas */
     size_t residual_count[2];
+} type_memo;
+
+struct adl_speedup {
+    int first; /* the first type with a model; -1: none */
+    int max_replicas;
+    double base; /* goodput of one replica of the first type */
+    size_t type_count, memo_size;
+    type_memo *types; /* [type_count] */
 };
 
 /* Wilder ratios than exp(50) are not measurements; the limit keeps every rate finite. */
@@ -65,38 +75,38 @@ static size_t join(residual *rows, size_t count)
     return kept;
 }
 
-static adl_status measure(adl_speedup *speedup, const adl_profile_point *profile, size_t count)
+static adl_status measure(type_memo *on, const adl_type_model *known, int type)
 {
-    for (int multi = 0; multi < 2; multi++) {
+    size_t count = known->profile ? known->profile_count : 0;
+    for (int multi = 0; multi < 2 && count > 0; multi++) {
         residual *rows = adli_calloc(count, sizeof *rows);
         if (!rows)
             return adli_fail_memory("profile of a job");
-        speedup->residuals[multi] = rows;
+        on->residuals[multi] = rows;
         size_t used = 0;
         for (size_t i = 0; i < count; i++) {
-            const adl_profile_point *point = &profile[i];
-            if (!usable(point) || (point->nodes > 1) != multi)
+            const adl_profile_point *point = &known->profile[i];
+            if (!usable(point) || (point->nodes > 1) != multi || point->type != type)
                 continue;
-            double modelled =
-                adl_optim_time(&speedup->model.perf, adl_shape_of(point->nodes, point->replicas),
-                               point->local_bsz);
+            adl_shape shape = adl_shape_of(point->nodes, point->replicas);
+            double modelled = adl_optim_time(&on->model.perf, shape, point->local_bsz);
             double value = log(point->optim_time_s) - log(modelled);
             rows[used++] =
                 (residual){log(point->replicas), fmin(fmax(value, -MAX_RESIDUAL), MAX_RESIDUAL)};
         }
-        speedup->residual_count[multi] = join(rows, used);
+        on->residual_count[multi] = join(rows, used);
     }
     return ADL_OK;
 }
 
 /* Linear in log R between profiled counts, constant outside; of the other kind where there is none. */
-static double residual_at(const adl_speedup *speedup, bool multi, int replicas)
+static double residual_at(const type_memo *on, bool multi, int replicas)
 {
-    const residual *rows = speedup->residuals[multi];
-    size_t count = speedup->residual_count[multi];
+    const residual *rows = on->residuals[multi];
+    size_t count = on->residual_count[multi];
     double x = log(replicas);
     if (count == 0)
-        return speedup->residual_count[!multi] ? residual_at(speedup, !multi, replicas) : 0;
+        return on->residual_count[!multi] ? residual_at(on, !multi, replicas) : 0;
     if (x <= rows[0].log_replicas)
         return rows[0].mean;
     for (size_t i = 1; i < count; i++) {
@@ -116,30 +126,38 @@ static bool within(const adl_speedup *speedup, adl_shape shape)
            shape.replicas <= speedup->max_replicas;
 }
 
-static memo_entry compute(const adl_speedup *speedup, bool multi, int replicas)
+static memo_entry compute(const type_memo *on, bool multi, int replicas)
 {
     adl_batch_choice choice;
-    if (adl_goodput_optimize(&speedup->model, &speedup->limits,
-                             adl_shape_of(multi ? 2 : 1, replicas), &choice) != ADL_OK)
-        return (memo_entry){.local_bsz = FORBIDDEN};
+    adl_shape shape = adl_shape_of(multi ? 2 : 1, replicas);
+    if (adl_goodput_optimize(&on->model, &on->limits, shape, &choice) != ADL_OK)
+        return (memo_entry){0};
     return (memo_entry){
         .goodput = choice.goodput,
-        .speedup = choice.goodput / speedup->base,
-        .rate = choice.goodput / speedup->model.init_batch_size *
-                exp(-residual_at(speedup, multi, replicas)),
+        .rate = choice.goodput / on->model.init_batch_size * exp(-residual_at(on, multi, replicas)),
         .local_bsz = choice.local_bsz,
         .accum_steps = choice.accum_steps,
     };
 }
 
-static const memo_entry *look_up(adl_speedup *speedup, adl_shape shape)
+/* The answer for a shape; *ratio: by which its goodput and rate are to be multiplied. */
+static const memo_entry *look_up(adl_speedup *speedup, adl_shape shape, double *ratio)
 {
-    static const memo_entry nothing = {.local_bsz = FORBIDDEN};
-    if (!within(speedup, shape))
+    static const memo_entry nothing;
+    size_t type = speedup->type_count == 1 ? 0 : (size_t)shape.type;
+    *ratio = 0;
+    if (!within(speedup, shape) || type >= speedup->type_count)
         return &nothing;
-    memo_entry *entry = &speedup->memo[shape.replicas][shape.nodes > 1];
-    if (entry->local_bsz == 0)
-        *entry = compute(speedup, shape.nodes > 1, shape.replicas);
+    *ratio = speedup->types[type].ratio;
+    type_memo *on = &speedup->types[speedup->types[type].known ? (int)type : speedup->first];
+    bool multi = shape.nodes > 1;
+    unsigned key = 2 * (unsigned)shape.replicas + multi;
+    size_t at = speedup->memo_size < MEMO_SIZE ? key : key * 0x9e3779b1u >> (32 - MEMO_BITS);
+    memo_entry *entry = &on->memo[at];
+    if (entry->key != key) {
+        *entry = compute(on, multi, shape.replicas);
+        entry->key = key;
+    }
     return entry;
 }
 
@@ -148,60 +166,86 @@ static const memo_entry *look_up(adl_speedup *speedup, adl_shape shape)
 static adl_status find_base(adl_speedup *speedup)
 {
     adl_batch_choice choice;
-    double init = speedup->model.init_batch_size, most = floor(speedup->limits.max_local_bsz);
-    double fewest = most >= 1 && !speedup->limits.accumulation ? ceil(init / most) : 1;
+    const type_memo *on = &speedup->types[speedup->first];
+    double init = on->model.init_batch_size, most = floor(on->limits.max_local_bsz);
+    double fewest = most >= 1 && !on->limits.accumulation ? ceil(init / most) : 1;
     int replicas = (int)fmin(fmax(fewest, 1), speedup->max_replicas);
     adl_status status =
-        adl_goodput_optimize(&speedup->model, &speedup->limits, adl_shape_of(1, replicas), &choice);
+        adl_goodput_optimize(&on->model, &on->limits, adl_shape_of(1, replicas), &choice);
     speedup->base = choice.goodput / replicas;
     return status;
 }
 
-static adl_status fill(adl_speedup *speedup, const adl_goodput *model,
-                       const adl_batch_limits *limits, const adl_profile_point *profile,
-                       size_t profile_count)
+static adl_status fill(adl_speedup *speedup, const adl_type_model *types)
 {
-    speedup->known = true;
-    speedup->model = *model;
-    speedup->limits = limits ? *limits : (adl_batch_limits){0};
-    adl_status status = find_base(speedup);
-    if (status != ADL_OK)
+    const adl_type_model *first = &types[speedup->first];
+    adl_status status = ADL_OK;
+    for (size_t t = 0; t < speedup->type_count && status == ADL_OK; t++) {
+        type_memo *on = &speedup->types[t];
+        on->known = types[t].model != NULL;
+        on->ratio = on->known ? 1 : first->speed > 0 ? fmax(types[t].speed, 0) / first->speed : 0;
+        if (!on->known)
+            continue;
+        on->model = *types[t].model;
+        on->limits = types[t].limits ? *types[t].limits : (adl_batch_limits){0};
+        status = (int)t == speedup->first ? find_base(speedup) : adl_goodput_check(&on->model);
+        if (status != ADL_OK)
+            return status;
+        on->memo = adli_calloc(speedup->memo_size, sizeof *on->memo);
+        if (!on->memo)
+            return adli_fail_memory("speedup memo");
+        status = measure(on, &types[t], (int)t);
+    }
+    return status;
+}
+
+adl_status adl_speedup_new_types(const adl_type_model *types, size_t type_count, int max_replicas,
+                                 adl_speedup **out)
+{
+    *out = NULL;
+    if (max_replicas < 1)
+        return adli_fail(ADL_EINVAL, "max_replicas must be at least 1, not %d", max_replicas);
+    if (type_count < 1 || type_count > ADL_MAX_TYPES)
+        return adli_fail(ADL_EINVAL, "%zu device types; 1 to %d are possible", type_count,
+                         ADL_MAX_TYPES);
+    adl_speedup *speedup = adli_calloc(1, sizeof *speedup);
+    if (!speedup)
+        return adli_fail_memory("speedup of a job");
+    *speedup = (adl_speedup){.first = -1, .max_replicas = max_replicas, .type_count = type_count};
+    speedup->memo_size = max_replicas < MEMO_SIZE / 2 ? 2 * (size_t)max_replicas + 2 : MEMO_SIZE;
+    for (size_t t = type_count; t-- > 0;)
+        speedup->first = types[t].model ? (int)t : speedup->first;
+    adl_status status = ADL_OK;
+    if (speedup->first >= 0) {
+        speedup->types = adli_calloc(type_count, sizeof *speedup->types);
+        status = speedup->types ? fill(speedup, types) : adli_fail_memory("speedup of a job");
+    }
+    if (status != ADL_OK) {
+        adl_speedup_free(speedup);
         return status;
-    speedup->memo = adli_calloc((size_t)speedup->max_replicas + 1, sizeof *speedup->memo);
-    if (!speedup->memo)
-        return adli_fail_memory("speedup memo");
-    return profile_count > 0 ? measure(speedup, profile, profile_count) : ADL_OK;
+    }
+    *out = speedup;
+    return ADL_OK;
 }
 
 adl_status adl_speedup_new(const adl_goodput *model, const adl_batch_limits *limits,
                            const adl_profile_point *profile, size_t profile_count, int max_replicas,
                            adl_speedup **out)
 {
-    *out = NULL;
-    if (max_replicas < 1)
-        return adli_fail(ADL_EINVAL, "max_replicas must be at least 1, not %d", max_replicas);
-    adl_speedup *speedup = adli_calloc(1, sizeof *speedup);
-    if (!speedup)
-        return adli_fail_memory("speedup of a job");
-    speedup->max_replicas = max_replicas;
-    if (model) {
-        adl_status status = fill(speedup, model, limits, profile, profile ? profile_count : 0);
-        if (status != ADL_OK) {
-            adl_speedup_free(speedup);
-            return status;
-        }
-    }
-    *out = speedup;
-    return ADL_OK;
+    const adl_type_model only = {model, limits, profile, profile_count, 0};
+    return adl_speedup_new_types(&only, 1, max_replicas, out);
 }
 
 void adl_speedup_free(adl_speedup *speedup)
 {
     if (!speedup)
         return;
-    free(speedup->residuals[1]);
-    free(speedup->residuals[0]);
-    free(speedup->memo);
+    for (size_t t = 0; speedup->types && t < speedup->type_count; t++) {
+        free(speedup->types[t].residuals[1]);
+        free(speedup->types[t].residuals[0]);
+        free(speedup->types[t].memo);
+    }
+    free(speedup->types);
     free(speedup);
 }
 
@@ -214,25 +258,34 @@ static double linear(const adl_speedup *speedup, adl_shape shape)
 
 double adl_speedup_get(adl_speedup *speedup, adl_shape shape)
 {
-    return speedup->known ? look_up(speedup, shape)->speedup : linear(speedup, shape);
+    double ratio;
+    if (speedup->first < 0)
+        return linear(speedup, shape);
+    double goodput = look_up(speedup, shape, &ratio)->goodput;
+    return ratio * (goodput / speedup->base);
 }
 
 double adl_speedup_rate(adl_speedup *speedup, adl_shape shape)
 {
-    return speedup->known ? look_up(speedup, shape)->rate : linear(speedup, shape);
+    double ratio;
+    if (speedup->first < 0)
+        return linear(speedup, shape);
+    double rate = look_up(speedup, shape, &ratio)->rate;
+    return ratio * rate;
 }
 
 adl_batch_choice adl_speedup_choice(adl_speedup *speedup, adl_shape shape)
 {
-    if (!speedup->known)
+    double ratio;
+    if (speedup->first < 0)
         return (adl_batch_choice){0};
-    const memo_entry *entry = look_up(speedup, shape);
-    if (entry->local_bsz == FORBIDDEN)
+    const memo_entry *entry = look_up(speedup, shape, &ratio);
+    if (!(ratio > 0))
         return (adl_batch_choice){0};
-    return (adl_batch_choice){entry->goodput, entry->local_bsz, entry->accum_steps};
+    return (adl_batch_choice){ratio * entry->goodput, entry->local_bsz, entry->accum_steps};
 }
 
 bool adl_speedup_known(const adl_speedup *speedup)
 {
-    return speedup->known;
+    return speedup->first >= 0;
 }

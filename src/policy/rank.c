@@ -3,9 +3,17 @@
  * are handed out greedily to where they add most value.
  *
  *   R = work left, T1 = R / rate(1), k = rank by T1 (1 = longest ... J = shortest)
+ *   lambda = price * (k + kmix) / devices
+ *   w    = (min over n of (1 + lambda * n) * rate(1) / rate(n))^pfut * max(1, rho / gth)
+ *   V(n) = w * rate(n) / rate(1) * f(n)
+ *   f(n) = 1 for the present size; otherwise less: what a restart costs, and some hysteresis.
+ *
+ * w is what a job would pay for a unit of progress at its best size, if a device cost lambda and that
+ * price fell as jobs finish. It needs models that are right early, which jobs have where they share what
+ * they measured. Where they do not (or with price=0),
+ *
  *   w    = k^hep * (T1 / 1000 s)^-alpha * max(1, rho / gth)^gex
  *   V(n) = w * (rate(n) / rate(1) * f(n))^p
- *   f(n) = 1 for the present size; otherwise less: what a restart costs, and some hysteresis.
  *
  * Found by experiment on the OSDI'21 traces, workloads 1 to 4; docs/policies.md has the numbers. */
 #include "policy/rank.h"
@@ -17,22 +25,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEP, ALPHA, P, RS, HY, SHY, DW, TPRIOR, GTH, GEX, RESTART };
+enum { PRICE, KMIX, PFUT, HEP, ALPHA, P, RS, HY, SHY, DW, TPRIOR, GTH, GEX, RESTART };
 
 static const adli_policy_param params[] = {
-    [HEP] = {"hep", 1.4, 0, 10, "exponent of the rank: how strongly short jobs go first"},
-    [ALPHA] = {"alpha", 0.1, 0, 5, "exponent of the remaining time"},
-    [P] = {"p", 0.45, 0.01, 1, "exponent of the speedup: below 1, the first devices count most"},
+    [PRICE] = {"price", -1, -1, 1000,
+               "price of the cluster; 0: weights by rank; -1: 4 where jobs share models, else 0"},
+    [KMIX] = {"kmix", 0, 0, 1000, "part of the price that does not fall with the rank"},
+    [PFUT] = {"pfut", 1, 0, 10, "exponent of the price of progress"},
+    [HEP] = {"hep", 1.4, 0, 10, "price=0: exponent of the rank: how strongly short jobs go first"},
+    [ALPHA] = {"alpha", 0.1, 0, 5, "price=0: exponent of the remaining time"},
+    [P] = {"p", 0.45, 0.01, 1,
+           "price=0: exponent of the speedup: below 1, the first devices count most"},
     [RS] = {"rs", 1.35, 0, 100, "how much a restart counts against the remaining time"},
     [HY] = {"hy", 0.06, 0, 1, "least relative gain for growing"},
     [SHY] = {"shy", 0.07, 0, 1, "least relative gain for shrinking"},
     [DW] = {"dw", 0.8, 0, 10, "reluctance to change what changed just now"},
     [TPRIOR] = {"tprior_s", 300, 1, 1e9, "remaining time of a job that has not reported yet"},
     [GTH] = {"gth", 1, 0.01, 100, "unfairness above which a job's weight is raised"},
-    [GEX] = {"gex", 2, 0, 10, "exponent of the unfairness"},
+    [GEX] = {"gex", 2, 0, 10, "price=0: exponent of the unfairness"},
     [RESTART] = {"restart_cost_s", 30, 0, 1e6,
                  "restart cost of a job that has not measured its own"},
     {0}};
+
+static const double usual_price = 4;
 
 /* One size a job could have. */
 typedef struct option {
@@ -56,6 +71,7 @@ typedef struct candidate {
 typedef struct rank {
     const adl_snapshot *snapshot;
     const double *params;
+    double price; /* 0: weights by rank */
     candidate *jobs;
     option *options;
     size_t option_count, option_capacity;
@@ -142,6 +158,33 @@ static int by_time_left(const void *a, const void *b, void *jobs)
     return j - i;
 }
 
+/* What a unit of the job's progress is worth: what it would pay for it at its best size, were devices
+ * to cost lambda each and time 1. */
+static double price(const rank *r, const candidate *c, double position)
+{
+    double lambda = r->price * (position + r->params[KMIX]) / devices(r, c), mu = HUGE_VAL;
+    int most = (int)fmin(c->job->max_replicas, devices(r, c) + 1e-9);
+    if (!c->job->model)
+        return pow(0.5 + lambda, r->params[PFUT]);
+    for (int n = 1;; n = next_size(c, n)) {
+        double speed = rate(c, n);
+        if (speed > 0)
+            mu = fmin(mu, (1 + lambda * n) * c->rate1 / speed);
+        if (n >= most)
+            break;
+    }
+    return pow(mu < HUGE_VAL ? mu : 1 + lambda, r->params[PFUT]);
+}
+
+/* The weight of a job at a place in the ranking, one formula for all jobs. */
+static double worth(const rank *r, const candidate *c, double position)
+{
+    if (r->price > 0)
+        return price(r, c, position);
+    double t1 = c->hinted ? c->t1 : 10000;
+    return pow(position, r->params[HEP]) * pow(t1 / 1000, -r->params[ALPHA]);
+}
+
 /* Steps 3 and 4. Jobs that declare no work are put in the middle, the others ranked over 1 .. J. */
 static void weigh(rank *r)
 {
@@ -151,16 +194,16 @@ static void weigh(rank *r)
             r->order[hinted++] = i;
     qsort_r(r->order, (size_t)hinted, sizeof *r->order, by_time_left, r->jobs);
     for (int i = 0; i < count; i++)
-        r->jobs[i].weight = pow(0.5 * (count + 1), r->params[HEP]) * pow(10, -r->params[ALPHA]);
+        if (!r->jobs[i].hinted)
+            r->jobs[i].weight = worth(r, &r->jobs[i], 0.5 * (count + 1));
     for (int k = 0; k < hinted; k++) {
         candidate *c = &r->jobs[r->order[k]];
-        double position = hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count;
-        c->weight = pow(position, r->params[HEP]) * pow(c->t1 / 1000, -r->params[ALPHA]);
+        c->weight = worth(r, c, hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count);
     }
     for (int i = 0; i < count; i++) {
         double rho = unfairness(r, &r->jobs[i]) / r->params[GTH];
         if (rho > 1)
-            r->jobs[i].weight *= pow(rho, r->params[GEX]);
+            r->jobs[i].weight *= r->price > 0 ? rho : pow(rho, r->params[GEX]);
     }
 }
 
@@ -168,12 +211,13 @@ static void weigh(rank *r)
 static double kept(const rank *r, const candidate *c, int n)
 {
     const adl_job *job = c->job;
-    if (n == job->replicas)
+    bool priced = r->price > 0;
+    if (n == job->replicas || (priced && job->attained_s == 0))
         return 1;
     double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : r->params[RESTART];
     double left_s = job->model ? c->work / fmax(rate(c, n), 1e-300) : r->params[TPRIOR];
     double f = 1 - fmin(0.95, r->params[RS] * cost_s / (left_s + cost_s));
-    f -= r->params[n < job->replicas ? SHY : HY];
+    f -= r->params[n < job->replicas ? SHY : HY] * (priced ? sqrt(cost_s / 30) : 1);
     bool explores = n > job->replicas && n > job->max_profiled;
     if (job->replicas > 0 && !explores)
         f -= r->params[DW] * cost_s / (r->snapshot->now_s - job->last_change_s + cost_s);
@@ -185,7 +229,8 @@ static adl_status add_option(rank *r, candidate *c, int n)
     if (adli_grow(&r->options, &r->option_capacity, r->option_count + 1, sizeof *r->options) != 0)
         return adli_fail_memory("options");
     double keep = kept(r, c, n);
-    double value = c->weight * pow(fmax(rate(c, n), 0) / c->rate1 * keep, r->params[P]);
+    double speedup = fmax(rate(c, n), 0) / c->rate1 * keep;
+    double value = c->weight * (r->price > 0 ? speedup : pow(speedup, r->params[P]));
     r->options[r->option_count++] = (option){n, value, (float)keep};
     c->count++;
     return ADL_OK;
@@ -343,7 +388,9 @@ static adl_status decide(adli_plan *plan)
 {
     const adl_snapshot *snapshot = plan->snapshot;
     size_t count = (size_t)snapshot->job_count;
-    rank r = {.snapshot = snapshot, .params = plan->params};
+    rank r = {.snapshot = snapshot, .params = plan->params, .price = plan->params[PRICE]};
+    if (r.price < 0)
+        r.price = snapshot->shared_models ? usual_price : 0;
     adli_rank_job *sizes = adli_calloc(count, sizeof *sizes);
     r.jobs = adli_calloc(count, sizeof *r.jobs);
     r.order = adli_calloc(count, sizeof *r.order);

@@ -15,13 +15,24 @@ adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **
     if (!cluster)
         return adli_fail_memory("cluster");
     cluster->options = *options;
+    adli_cluster_find_types(cluster);
+    if (!options->pool) {
+        adl_status status = adli_pool_new(false, &cluster->own_pool);
+        if (status != ADL_OK) {
+            adli_cluster_free(cluster);
+            *out = NULL;
+            return status;
+        }
+        cluster->options.pool = cluster->own_pool;
+    }
     cluster->last_round_s = cluster->last_submit_s = -HUGE_VAL;
     return ADL_OK;
 }
 
-static void release(job *j)
+static void release(adli_cluster *cluster, job *j)
 {
     adl_speedup_free(j->model);
+    adli_pool_leave(cluster->options.pool, j->known);
     free(j->placed);
     free(j->nodes);
     free(j->name);
@@ -33,7 +44,8 @@ void adli_cluster_free(adli_cluster *cluster)
     if (!cluster)
         return;
     for (size_t i = 0; i < cluster->job_count; i++)
-        release(&cluster->jobs[i]);
+        release(cluster, &cluster->jobs[i]);
+    adli_pool_free(cluster->own_pool);
     adl_decision_fini(&cluster->decision);
     free(cluster->used);
     free(cluster->view_job);
@@ -49,12 +61,19 @@ adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec,
     if (adli_grow(&cluster->jobs, &cluster->job_capacity, cluster->job_count + 1,
                   sizeof *cluster->jobs) != 0)
         return adli_fail_memory("jobs");
+    adli_pool_member *known;
+    adl_status status = adli_pool_join(cluster->options.pool, spec->application, &known);
+    if (status != ADL_OK)
+        return status;
     char *name = adli_strdup(spec->name);
-    if (!name)
+    if (!name) {
+        adli_pool_leave(cluster->options.pool, known);
         return adli_fail_memory("job name");
+    }
     job *j = &cluster->jobs[cluster->job_count];
-    *j = (job){.name = name, .spec = *spec, .accounted_s = spec->submit_s};
+    *j = (job){.name = name, .known = known, .spec = *spec, .accounted_s = spec->submit_s};
     j->spec.name = name;
+    j->spec.application = NULL;
     j->last_change_s = spec->submit_s;
     *number = cluster->base + (int)cluster->job_count++;
     cluster->last_submit_s = spec->submit_s;
@@ -96,7 +115,7 @@ adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec
     if (status == ADL_OK)
         status = copy_nodes(&j->placed, &j->placed_capacity, saved->placed, saved->placed_count);
     if (status != ADL_OK) {
-        release(j);
+        release(cluster, j);
         cluster->job_count--;
         return status;
     }
@@ -123,6 +142,11 @@ void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources r
     find(cluster, number)->spec.request = request;
 }
 
+void adli_cluster_set_preemptible(adli_cluster *cluster, int number, bool preemptible)
+{
+    find(cluster, number)->spec.preemptible = preemptible;
+}
+
 void adli_cluster_delete(adli_cluster *cluster, int number)
 {
     find(cluster, number)->deleted = true;
@@ -130,7 +154,7 @@ void adli_cluster_delete(adli_cluster *cluster, int number)
 
 void adli_cluster_remove(adli_cluster *cluster, int number)
 {
-    release(find(cluster, number));
+    release(cluster, find(cluster, number));
     size_t gone = 0;
     while (gone < cluster->job_count && !cluster->jobs[gone].name)
         gone++;
@@ -140,50 +164,6 @@ void adli_cluster_remove(adli_cluster *cluster, int number)
     cluster->base += (int)gone;
     cluster->first_unfinished =
         cluster->first_unfinished > (int)gone ? cluster->first_unfinished - (int)gone : 0;
-}
-
-/* Most replicas that the batch limits allow: max_batch / min_local. */
-static int batch_cap(const adl_batch_limits *limits)
-{
-    double least = limits->min_local_bsz > 0 ? limits->min_local_bsz : 1;
-    double most = floor(limits->max_batch_size / least);
-    return limits->max_batch_size > 0 && most < INT32_MAX ? (int)fmax(most, 1) : 0;
-}
-
-/* A job may explore up to twice what it was measured on, at least 1. */
-static int replica_cap(const job *j)
-{
-    int cap = j->max_profiled > 0 ? 2 * j->max_profiled : 1;
-    if (j->spec.max_replicas > 0 && cap > j->spec.max_replicas)
-        cap = j->spec.max_replicas;
-    if (j->batch_cap > 0 && cap > j->batch_cap)
-        cap = j->batch_cap;
-    return cap > j->spec.min_replicas ? cap : j->spec.min_replicas;
-}
-
-adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_report *report)
-{
-    job *j = find(cluster, number);
-    j->max_profiled = report->max_profiled;
-    j->batch_cap = batch_cap(&report->limits);
-    j->progress = report->progress;
-    j->total_work = report->total_work;
-    j->epoch_work = report->epoch_work;
-    j->restart_cost_s = report->restart_cost_s;
-    j->step_time_s = report->step_time_s;
-    j->step_context = report->step_context;
-    j->remaining_steps = report->remaining_steps;
-    if (!report->has_model)
-        return ADL_OK;
-    adl_speedup *model;
-    int most = replica_cap(j) > j->replicas ? replica_cap(j) : j->replicas;
-    adl_status status = adl_speedup_new(&report->model, &report->limits, report->profile,
-                                        report->profile_count, most, &model);
-    if (status != ADL_OK)
-        return adli_wrap(status, "job %s", j->name);
-    adl_speedup_free(j->model);
-    j->model = model;
-    return ADL_OK;
 }
 
 static void account(job *j, double now_s)
@@ -229,6 +209,8 @@ static void act(adli_cluster *cluster, int number, adli_action action)
             executor->clean(executor->self, number);
         if (adli_life_over(&j->life))
             j->replicas = 0;
+        if (j->life.phase == ADLI_SUCCEEDED)
+            adli_pool_finished(cluster->options.pool, j->known, j->progress);
         break;
     case ADLI_NOTHING:
         break;
@@ -279,12 +261,12 @@ static double mean_active(const job *j)
     return j->active_weight > 0 ? j->active_sum / j->active_weight : 0;
 }
 
-static adl_job view_of(const job *j)
+static adl_job view_of(const adli_cluster *cluster, const job *j)
 {
     return (adl_job){.name = j->name,
                      .request = j->spec.request,
                      .min_replicas = j->spec.min_replicas,
-                     .max_replicas = replica_cap(j),
+                     .max_replicas = adli_cluster_cap(cluster, j),
                      .preemptible = j->spec.preemptible,
                      .allocation = j->nodes,
                      .replicas = j->replicas,
@@ -298,7 +280,7 @@ static adl_job view_of(const job *j)
                      .model = j->model,
                      .max_profiled = j->max_profiled,
                      .progress = j->progress,
-                     .total_work = j->total_work,
+                     .total_work = adli_cluster_total_work(cluster, j),
                      .epoch_work = j->epoch_work,
                      .fixed_replicas = j->spec.fixed_replicas,
                      .step_time_s = j->step_time_s,
@@ -321,10 +303,13 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
     double weight = isfinite(cluster->last_round_s) ? now_s - cluster->last_round_s : 1;
     for (int i = 0; i < count; i++) {
         job *j = find(cluster, cluster->view_job[i]);
+        adl_status status = adli_cluster_learn(cluster, j);
+        if (status != ADL_OK)
+            return status;
         account(j, now_s);
         j->active_sum += weight * count;
         j->active_weight += weight;
-        cluster->views[i] = view_of(j);
+        cluster->views[i] = view_of(cluster, j);
     }
     const adli_cluster_options *options = &cluster->options;
     cluster->snapshot = (adl_snapshot){.resource_names = options->resource_names,
@@ -334,6 +319,7 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
                                        .jobs = cluster->views,
                                        .job_count = count,
                                        .template_node = options->template_node,
+                                       .shared_models = adli_pool_shares(options->pool),
                                        .now_s = now_s,
                                        .seed = options->seed};
     return ADL_OK;
@@ -397,6 +383,6 @@ adli_job_info adli_cluster_job(const adli_cluster *cluster, int number)
                            .active_sum = j->active_sum,
                            .active_weight = j->active_weight,
                            .mean_active = mean_active(j),
-                           .most_replicas = replica_cap(j),
+                           .most_replicas = adli_cluster_cap(cluster, j),
                            .model = j->model};
 }

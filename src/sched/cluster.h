@@ -7,6 +7,7 @@
 #include "adaptdl/policy.h"
 #include "base/status.h"
 #include "sched/lifecycle.h"
+#include "sched/pool.h"
 
 typedef struct adli_cluster adli_cluster;
 
@@ -19,7 +20,9 @@ typedef struct adli_job_spec {
     bool preemptible;
     int fixed_replicas; /* for policies that do not adapt */
     double submit_s;
-    bool own_rules; /* rules are the job's own, not the cluster's */
+    const char *application;   /* whose measurements it shares, see pool.h; may be NULL */
+    const double *type_speeds; /* [ADL_MAX_TYPES] see adl_type_model; borrowed; may be NULL */
+    bool own_rules;            /* rules are the job's own, not the cluster's */
     adli_rules rules;
 } adli_job_spec;
 
@@ -54,6 +57,7 @@ typedef struct adli_cluster_options {
     int node_count;
     const adl_node *template_node; /* may be NULL */
     adl_policy *policy;            /* borrowed */
+    adli_pool *pool;               /* borrowed; NULL: jobs learn nothing from each other */
     uint64_t seed;
     adli_rules rules;
     bool wait_for_room; /* start a group only when what it needs is free, not merely being freed */
@@ -81,12 +85,18 @@ ADL_MUST adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_s
                                          const adli_job_saved *saved, int *job);
 /* What a replica takes, when resources are numbered anew. */
 void adli_cluster_set_request(adli_cluster *cluster, int job, adl_resources request);
+void adli_cluster_set_preemptible(adli_cluster *cluster, int job, bool preemptible);
 /* The user wants it gone: the life-cycle ends it. */
 void adli_cluster_delete(adli_cluster *cluster, int job);
 /* Forgets a job that is over, and its number. */
 void adli_cluster_remove(adli_cluster *cluster, int job);
 
 ADL_MUST adl_status adli_cluster_report(adli_cluster *cluster, int job, const adli_report *report);
+
+/* What a job that is started on this device type should know already; false: nothing. */
+bool adli_cluster_prior(const adli_cluster *cluster, int job, int type, adl_goodput *out);
+/* Index of a node's device type. */
+int adli_cluster_type(const adli_cluster *cluster, int node);
 
 /* The replicas of the job's present group, as the backend sees them now. Only started, alive, ready,
  * succeeded, interrupted, failed are read. Device time is accounted up to now_s. */

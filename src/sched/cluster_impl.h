@@ -19,6 +19,9 @@ typedef struct adli_sched_job {
     bool deleted;
 
     adl_speedup *model;
+    adli_pool_member *known; /* what it and its like have measured */
+    uint64_t model_version;  /* of known, and for how many replicas, model was made */
+    int model_most;
     int max_profiled, batch_cap; /* batch_cap: most replicas that the batch limits allow */
     double progress, total_work, epoch_work, restart_cost_s, remaining_steps;
     double (*step_time_s)(void *context, int replicas);
@@ -44,6 +47,10 @@ struct adli_cluster {
     adl_snapshot snapshot;
     adl_decision decision;
 
+    adli_pool *own_pool;              /* when the options have none */
+    const char *types[ADL_MAX_TYPES]; /* distinct device types of the nodes; borrowed from them */
+    int type_count;
+
     adl_resources *used; /* [node_count] scratch of cluster_room.c */
     size_t used_capacity;
 };
@@ -54,6 +61,14 @@ static inline bool adli_cluster_occupies(const adli_sched_job *j)
     return j->life.phase == ADLI_STARTING || j->life.phase == ADLI_RUNNING ||
            j->life.phase == ADLI_STOPPING;
 }
+
+/* Collects the device types of the nodes. */
+void adli_cluster_find_types(adli_cluster *cluster);
+/* Makes a job's model anew if more is known than when it was made. */
+ADL_MUST adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j);
+/* Most replicas that it may have now. */
+int adli_cluster_cap(const adli_cluster *cluster, const adli_sched_job *j);
+double adli_cluster_total_work(const adli_cluster *cluster, const adli_sched_job *j);
 
 /* Could the wanted replicas start now, next to all groups that are still there? */
 bool adli_cluster_has_room(adli_cluster *cluster, const adli_sched_job *j);

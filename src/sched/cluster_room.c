@@ -107,6 +107,7 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
     options->resource_count = resource_count;
     options->nodes = nodes;
     options->node_count = node_count;
+    adli_cluster_find_types(cluster);
     use_wanted(cluster);
     for (size_t i = cluster->job_count; i-- > (size_t)cluster->first_unfinished;) {
         adli_sched_job *j = &cluster->jobs[i];

@@ -11,6 +11,13 @@ const char *adli_phase_name(adli_phase phase)
  * for days. */
 enum { LONGEST_PAUSE_S = 300 };
 
+adli_fate adli_fate_of(int exit_code)
+{
+    return exit_code == 0                ? ADLI_FATE_SUCCEEDED
+           : exit_code == ADLI_EXIT_LEFT ? ADLI_FATE_LEFT
+                                         : ADLI_FATE_DIED;
+}
+
 /* A peer's end is felt at once where a connection breaks, and after a time-out where it does not. The other way
  * round there is only what it takes to notice an end and write it down on a busy machine. */
 static const double felt_s = 10, noticed_s = 1;

@@ -59,6 +59,13 @@ typedef enum adli_fate {
     ADLI_FATE_BROKEN, /* of its own making whatever the others do: too little memory, cannot run */
 } adli_fate;
 
+/* A program that was asked to stop exits with this, which is also what a shell says of one that SIGTERM
+ * ended. */
+enum { ADLI_EXIT_LEFT = 143 };
+
+/* What an exit code (128 + N for signal N) means as long as nothing else is known. */
+adli_fate adli_fate_of(int exit_code);
+
 typedef struct adli_end {
     adli_fate fate;
     double ended_s; /* by the clock of adli_lifecycle's now_s; 0: unknown */

@@ -13,18 +13,20 @@ typedef struct row {
 } row;
 
 struct adli_alone {
-    int nodes, gpus;
-    double rescale_delay_s;
+    const adli_sim_options *options;
+    int gpus; /* on a node */
+    int devices;
     row *rows;
     size_t count, capacity;
 };
 
-adl_status adli_alone_new(int nodes, int gpus, double rescale_delay_s, adli_alone **out)
+adl_status adli_alone_new(const adli_sim_options *options, int devices, adli_alone **out)
 {
     *out = adli_calloc(1, sizeof **out);
     if (!*out)
         return adli_fail_memory("fairness");
-    **out = (adli_alone){.nodes = nodes, .gpus = gpus, .rescale_delay_s = rescale_delay_s};
+    int gpus = options->group_count ? options->groups[0].gpus : options->gpus;
+    **out = (adli_alone){.options = options, .gpus = gpus, .devices = devices};
     return ADL_OK;
 }
 
@@ -43,13 +45,14 @@ static adl_status time_alone(const adli_alone *alone, const adli_app *app, int n
 {
     adli_sim_job job;
     int *nodes = adli_calloc((size_t)n, sizeof *nodes);
-    adl_status status = adli_sim_job_init(&job, app, app->fixed_batch, true, alone->nodes);
+    adl_status status = adli_sim_job_init(&job, app, app->fixed_batch, true, n);
     if (!nodes)
         status = adli_fail_memory("fairness");
     if (status == ADL_OK) {
         for (int i = 0; i < n; i++)
             nodes[i] = i / alone->gpus;
-        status = adli_sim_job_place(&job, nodes, n, alone->rescale_delay_s);
+        double delay_s = adli_sim_delay_s(alone->options, app, false);
+        status = adli_sim_job_place(&job, nodes, n, job.type, delay_s, NULL);
     }
     while (status == ADL_OK && !adli_sim_job_finished(&job))
         status = adli_sim_job_run(&job, 1e6, 0);
@@ -68,7 +71,7 @@ static adl_status row_of(adli_alone *alone, const adli_app *app, row **out)
         }
     if (adli_grow(&alone->rows, &alone->capacity, alone->count + 1, sizeof *alone->rows) != 0)
         return adli_fail_memory("fairness");
-    double *best = adli_calloc((size_t)(alone->nodes * alone->gpus) + 1, sizeof *best);
+    double *best = adli_calloc((size_t)alone->devices + 1, sizeof *best);
     if (!best)
         return adli_fail_memory("fairness");
     *out = &alone->rows[alone->count++];
@@ -81,7 +84,7 @@ adl_status adli_fairness(adli_alone *alone, const adli_app *app, double active, 
 {
     row *times = NULL;
     adl_status status = row_of(alone, app, &times);
-    double share = alone->nodes * alone->gpus / fmax(active, 1);
+    double share = alone->devices / fmax(active, 1);
     int most = app->max_batch / app->min_local;
     if (app->fixed_replicas > 0 && most > app->fixed_replicas)
         most = app->fixed_replicas;

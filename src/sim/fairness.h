@@ -2,12 +2,13 @@
 #ifndef ADLI_FAIRNESS_H
 #define ADLI_FAIRNESS_H
 
-#include "sim/trace.h"
+#include "sim/simulate.h"
 
-/* Times of applications alone on n devices, remembered. One thread. */
+/* Times of applications alone on n devices (of the first type, where there are several), remembered. One
+ * thread. */
 typedef struct adli_alone adli_alone;
 
-ADL_MUST adl_status adli_alone_new(int nodes, int gpus, double rescale_delay_s, adli_alone **out);
+ADL_MUST adl_status adli_alone_new(const adli_sim_options *options, int devices, adli_alone **out);
 void adli_alone_free(adli_alone *alone);
 
 /* rho = jct / (wait + time alone on the best fixed number of devices not above devices / active),

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "sched/cluster.h"
 #include "sim/fairness.h"
 #include "sim/job.h"
@@ -9,19 +10,38 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LOG_MAX_BYTES = 1 << 30, STUCK_ROUNDS = 1000 };
+
+/* With rounds by event, how often the world is looked at. */
+static const double tick_s = 10;
+
+/* Where a job was until this moment. */
+typedef struct stopped {
+    int *nodes; /* [replicas] */
+    int replicas;
+    size_t capacity;
+    double at_s, delay_s;
+} stopped;
 
 typedef struct sim {
     const adli_workload *workload;
     const adli_sim_options *options;
     adli_sim_result *result;
     adl_policy *policy;
+    adli_pool *pool;
     adli_cluster *cluster;
     adl_node *nodes;
-    char (*node_names)[32];
-    adli_sim_job *jobs; /* [workload->count], by number in the cluster */
-    double *since_s;    /* [workload->count] start of the present allocation */
+    int node_count, device_count;
+    char (*node_names)[48];
+    adli_sim_group plain;            /* when there are no groups */
+    adli_sim_job *jobs;              /* [workload->count], by number in the cluster */
+    stopped *stopped;                /* [workload->count] */
+    double (*speeds)[ADL_MAX_TYPES]; /* [workload->count] of one device of each type */
+    double *since_s;                 /* [workload->count] start of the present allocation */
+    double step_s, last_round_s;
+    int events, new_sizes; /* since the last round; seen so far */
     int submitted, finished;
     int idle_rounds; /* rounds in a row without any replica */
     double now_s;
@@ -62,12 +82,59 @@ static void open_spans(sim *s, int number, const int *nodes, int replicas)
     }
 }
 
+/* The next run of replicas on one node: its length. */
+static int run_length(const int *nodes, int count, int at)
+{
+    int next = at + 1;
+    while (next < count && nodes[next] == nodes[at])
+        next++;
+    return next - at;
+}
+
+static bool same_shape(const int *a, const int *b, int count)
+{
+    for (int i = 0; i < count;) {
+        int run = run_length(a, count, i);
+        if (run != run_length(b, count, i))
+            return false;
+        i += run;
+    }
+    return true;
+}
+
+/* What this start costs: nothing when it only moves and that is free, less when the job goes on where
+ * some of it is, a restart otherwise. */
+static double delay_of(const sim *s, int number, const int *nodes, int replicas)
+{
+    const adli_sim_options *o = s->options;
+    const stopped *was = &s->stopped[number];
+    int type = adli_cluster_type(s->cluster, nodes[0]);
+    const adli_app *app = adli_app_on(s->jobs[number].app, type);
+    bool goes_on = was->replicas > 0 && was->at_s == s->now_s, stays = false;
+    if (!goes_on || adli_cluster_type(s->cluster, was->nodes[0]) != type)
+        return adli_sim_delay_s(o, app, false);
+    if (o->free_moves && was->replicas == replicas && same_shape(was->nodes, nodes, replicas))
+        return was->delay_s; /* the rest of what it was waiting for */
+    for (int i = 0, k = 0; i < replicas && k < was->replicas && !stays;) {
+        stays = nodes[i] == was->nodes[k];
+        if (nodes[i] < was->nodes[k])
+            i++;
+        else
+            k++;
+    }
+    return adli_sim_delay_s(o, app, stays);
+}
+
 static void start(void *self, int number, const int *nodes, int replicas, int group)
 {
     sim *s = self;
     (void)group;
+    adl_goodput prior;
+    int type = adli_cluster_type(s->cluster, nodes[0]);
+    bool told = adli_cluster_prior(s->cluster, number, type, &prior);
     adl_status status =
-        adli_sim_job_place(&s->jobs[number], nodes, replicas, s->options->rescale_delay_s);
+        adli_sim_job_place(&s->jobs[number], nodes, replicas, type,
+                           delay_of(s, number, nodes, replicas), told ? &prior : NULL);
     if (status != ADL_OK)
         s->status = status;
     open_spans(s, number, nodes, replicas);
@@ -75,18 +142,58 @@ static void start(void *self, int number, const int *nodes, int replicas, int gr
     adli_cluster_observe(s->cluster, number, &seen, s->now_s);
 }
 
+static void remember_nodes(sim *s, int number)
+{
+    adli_job_info info = adli_cluster_job(s->cluster, number);
+    stopped *was = &s->stopped[number];
+    if (adli_grow(&was->nodes, &was->capacity, (size_t)info.placed_count, sizeof *was->nodes) !=
+        0) {
+        s->status = adli_fail_memory("simulation");
+        return;
+    }
+    memcpy(was->nodes, info.placed, (size_t)info.placed_count * sizeof *was->nodes);
+    was->replicas = info.placed_count;
+    was->at_s = s->now_s;
+    was->delay_s = s->jobs[number].delay_s;
+}
+
 static void terminate(void *self, int number, bool kill)
 {
     sim *s = self;
     (void)kill;
+    remember_nodes(s, number);
     adli_observed seen = {.started = s->jobs[number].replicas,
                           .interrupted = s->jobs[number].replicas};
     adli_cluster_observe(s->cluster, number, &seen, s->now_s);
     close_spans(s, number, s->now_s);
-    s->status = s->status ? s->status : adli_sim_job_place(&s->jobs[number], NULL, 0, 0);
+    s->status = s->status ? s->status : adli_sim_job_place(&s->jobs[number], NULL, 0, 0, 0, NULL);
 }
 
 /* --- one tick --- */
+
+/* Standard normal by Box and Muller. */
+static double gaussian(adli_rng *rng)
+{
+    double u = 1 - adli_rng_unit(rng), v = adli_rng_unit(rng);
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* What distinguishes this job from others of its application: drawn from the seed and its place in the
+ * workload, whatever the policy does. */
+static void set_apart(sim *s, const adli_work *work, int number)
+{
+    adli_sim_job *job = &s->jobs[number];
+    adli_rng rng;
+    adli_rng_init(&rng, s->options->seed + 0x9e3779b97f4a7c15u * (uint64_t)(work->order + 1));
+    double compute = gaussian(&rng), sync = gaussian(&rng);
+    if (s->options->noise > 0) {
+        job->compute_factor = exp(s->options->noise * compute);
+        job->sync_factor = exp(s->options->noise * sync);
+    }
+    job->declares = adli_rng_unit(&rng) >= s->options->undeclared;
+    for (int t = 0; t < s->options->group_count; t++)
+        s->speeds[number][t] = adli_app_on(work->app, t)->speed;
+}
 
 static adl_status submit_due(sim *s)
 {
@@ -98,7 +205,9 @@ static adl_status submit_due(sim *s)
             break;
         adli_job_spec spec = {.name = work->name,
                               .request = {{1}},
-                              .max_replicas = s->options->nodes * s->options->gpus,
+                              .max_replicas = s->device_count,
+                              .application = work->app->name,
+                              .type_speeds = s->speeds[s->submitted],
                               .preemptible = true,
                               .submit_s = work->submit_s};
         if (adapts && work->app->fixed_replicas > 0)
@@ -107,8 +216,10 @@ static adl_status submit_due(sim *s)
             spec.fixed_replicas = work->replicas;
         int number, batch = adapts ? work->app->fixed_batch : work->batch_size;
         adli_sim_job *job = &s->jobs[s->submitted];
-        status = adli_sim_job_init(job, work->app, batch, adapts, s->options->nodes);
+        status = adli_sim_job_init(job, work->app, batch, adapts, s->node_count);
         job->now_s = s->now_s;
+        set_apart(s, work, s->submitted);
+        s->events++;
         job->gpus = s->options->gpus;
         if (status == ADL_OK)
             status = adli_cluster_submit(s->cluster, &spec, &number);
@@ -129,21 +240,27 @@ static double step_time(void *context, int replicas)
     return step_s + (step_s - sync_s) * steps;
 }
 
+/* What a change costs this job, as it would have measured it. A cost of exactly 0 would mean "not
+ * measured". */
+static double restart_cost(const sim *s, const adli_sim_job *job)
+{
+    return fmax(adli_sim_delay_s(s->options, job->app, true), 1e-3);
+}
+
 static adl_status report(sim *s, int number)
 {
     adli_sim_job *job = &s->jobs[number];
     const adli_app *app = job->app;
-    adli_report report = {.has_model = job->has_perf,
+    adli_report report = {.has_model = adli_sim_job_measured(job),
                           .limits = adli_sim_job_limits(job),
                           .profile = job->profile,
                           .profile_count = job->profile_count,
                           .max_profiled = job->max_profiled,
                           .progress = job->progress,
-                          .total_work = app->needed[app->epochs],
-                          .epoch_work = app->needed[app->epochs] / app->epochs,
-                          /* a cost of exactly 0 would mean "not measured" */
-                          .restart_cost_s = fmax(s->options->rescale_delay_s, 1e-3)};
-    if (job->has_perf)
+                          .total_work = job->declares ? app->needed[app->epochs] : 0,
+                          .epoch_work = job->declares ? app->needed[app->epochs] / app->epochs : 0,
+                          .restart_cost_s = restart_cost(s, job)};
+    if (adli_sim_job_measured(job))
         report.model = adli_sim_job_model(job);
     if (!adl_policy_adapts(s->policy)) {
         report.max_profiled = job->fixed_batch / app->min_local; /* no exploration cap */
@@ -170,7 +287,7 @@ static double interference_of(const sim *s, int number)
 
 static void count_distributed(sim *s)
 {
-    for (int n = 0; n < s->options->nodes; n++)
+    for (int n = 0; n < s->node_count; n++)
         s->distributed[n] = 0;
     for (int i = 0; i < s->submitted; i++) {
         adli_job_info info = adli_cluster_job(s->cluster, i);
@@ -188,8 +305,12 @@ static adl_status run_jobs(sim *s)
         adli_sim_job *job = &s->jobs[i];
         if (adli_sim_job_finished(job))
             continue;
-        status = adli_sim_job_run(job, s->options->interval_s, interference_of(s, i));
+        status = adli_sim_job_run(job, s->step_s, interference_of(s, i));
+        s->events += job->new_sizes;
+        job->new_sizes = 0;
         if (status == ADL_OK && adli_sim_job_finished(job)) {
+            status = report(s, i);
+            s->events++;
             adli_observed seen = {.started = job->replicas, .succeeded = job->replicas};
             adli_cluster_observe(s->cluster, i, &seen, job->finish_s);
             close_spans(s, i, job->finish_s);
@@ -207,6 +328,8 @@ static adl_status decide(sim *s)
     double before_s = adli_thread_cpu_s();
     adl_status status = adli_cluster_round(s->cluster, s->now_s);
     s->decision_ms[s->decision_count++] = 1e3 * (adli_thread_cpu_s() - before_s);
+    s->events = 0;
+    s->last_round_s = s->now_s;
     return status == ADL_OK ? s->status : status;
 }
 
@@ -259,22 +382,32 @@ static adl_status check_stuck(sim *s)
     s->idle_rounds = any ? 0 : s->idle_rounds + 1;
     if (s->idle_rounds < STUCK_ROUNDS)
         return ADL_OK;
-    return adli_fail(ADL_ESTATE, "%s: policy %s never starts job \"%s\" on %d nodes of %d GPUs",
-                     s->workload->name, s->options->policy, snapshot->jobs[0].name,
-                     s->options->nodes, s->options->gpus);
+    return adli_fail(ADL_ESTATE, "%s: policy %s never starts job \"%s\" on %d nodes with %d GPUs",
+                     s->workload->name, s->options->policy, snapshot->jobs[0].name, s->node_count,
+                     s->device_count);
+}
+
+/* A job that is starting is not to be disturbed. */
+static void hold_jobs(sim *s)
+{
+    for (int i = 0; i < s->submitted && s->options->hold; i++)
+        if (!adli_sim_job_finished(&s->jobs[i]))
+            adli_cluster_set_preemptible(s->cluster, i, s->jobs[i].delay_s <= 0);
 }
 
 static adl_status tick(sim *s)
 {
     adl_status status = run_jobs(s);
-    s->now_s += s->options->interval_s;
+    s->now_s += s->step_s;
     adli_cluster_advance(s->cluster, s->now_s);
     if (status == ADL_OK)
         status = submit_due(s);
     for (int i = 0; i < s->submitted && status == ADL_OK; i++)
         if (!adli_sim_job_finished(&s->jobs[i]))
             status = report(s, i);
-    if (status == ADL_OK && s->finished < s->submitted) {
+    hold_jobs(s);
+    bool due = s->events > 0 || s->now_s - s->last_round_s >= s->options->interval_s;
+    if (status == ADL_OK && s->finished < s->submitted && due) {
         status = decide(s);
         if (status == ADL_OK)
             status = log_round(s);
@@ -295,33 +428,64 @@ static adl_status make_policy(sim *s)
     return status;
 }
 
+static void add_nodes(sim *s, const adli_sim_group *group)
+{
+    for (int i = 0; i < group->nodes; i++, s->node_count++) {
+        char *name = s->node_names[s->node_count];
+        if (group->type[0])
+            snprintf(name, sizeof *s->node_names, "%.24s-%d", group->type, i);
+        else
+            snprintf(name, sizeof *s->node_names, "node-%d", i);
+        s->nodes[s->node_count] =
+            (adl_node){.name = name, .device_type = group->type, .capacity = {{group->gpus}}};
+        s->device_count += group->gpus;
+    }
+}
+
+static adl_status make_nodes(sim *s)
+{
+    const adli_sim_options *o = s->options;
+    s->plain = (adli_sim_group){.nodes = o->nodes, .gpus = o->gpus};
+    const adli_sim_group *groups = o->group_count ? o->groups : &s->plain;
+    int group_count = o->group_count ? o->group_count : 1, all = 0;
+    for (int g = 0; g < group_count; g++)
+        all += groups[g].nodes;
+    s->nodes = adli_calloc((size_t)all, sizeof *s->nodes);
+    s->node_names = adli_calloc((size_t)all, sizeof *s->node_names);
+    s->distributed = adli_calloc((size_t)all, sizeof *s->distributed);
+    if (!s->nodes || !s->node_names || !s->distributed)
+        return adli_fail_memory("simulation");
+    for (int g = 0; g < group_count; g++)
+        add_nodes(s, &groups[g]);
+    return ADL_OK;
+}
+
 static adl_status set_up(sim *s)
 {
     static const char *const resources[] = {"nvidia.com/gpu"};
-    size_t jobs = (size_t)s->workload->count, nodes = (size_t)s->options->nodes;
+    size_t jobs = (size_t)s->workload->count;
     s->jobs = adli_calloc(jobs, sizeof *s->jobs);
+    s->stopped = adli_calloc(jobs, sizeof *s->stopped);
+    s->speeds = adli_calloc(jobs, sizeof *s->speeds);
     s->since_s = adli_calloc(jobs, sizeof *s->since_s);
-    s->nodes = adli_calloc(nodes, sizeof *s->nodes);
-    s->node_names = adli_calloc(nodes, sizeof *s->node_names);
-    s->distributed = adli_calloc(nodes, sizeof *s->distributed);
     s->result->jobs = adli_calloc(jobs, sizeof *s->result->jobs);
-    if (!s->jobs || !s->since_s || !s->nodes || !s->node_names || !s->distributed ||
-        !s->result->jobs)
+    if (!s->jobs || !s->stopped || !s->speeds || !s->since_s || !s->result->jobs)
         return adli_fail_memory("simulation");
-    for (size_t i = 0; i < nodes; i++) {
-        snprintf(s->node_names[i], sizeof s->node_names[i], "node-%zu", i);
-        s->nodes[i] = (adl_node){
-            .name = s->node_names[i], .device_type = "", .capacity = {{s->options->gpus}}};
-    }
-    adl_status status = make_policy(s);
+    s->step_s = s->options->event ? fmin(tick_s, s->options->interval_s) : s->options->interval_s;
+    adl_status status = make_nodes(s);
+    if (status == ADL_OK)
+        status = make_policy(s);
+    if (status == ADL_OK)
+        status = adli_pool_new(s->options->pool, &s->pool);
     if (status != ADL_OK)
         return status;
     adli_cluster_options cluster = {
         .resource_names = resources,
         .resource_count = 1,
         .nodes = s->nodes,
-        .node_count = s->options->nodes,
+        .node_count = s->node_count,
         .policy = s->policy,
+        .pool = s->pool,
         .seed = s->options->seed,
         .rules = {.grace_s = 60, .max_retries = 3},
         .executor = {.self = s, .start = start, .terminate = terminate}};
@@ -357,8 +521,7 @@ static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
         adli_sim_job_result *job = &r->jobs[i];
         jcts[i] = job->jct_s = s->jobs[i].finish_s - work->submit_s;
         job->restarts = info.life->group - 1;
-        double wait_s =
-            ceil(work->submit_s / s->options->interval_s) * s->options->interval_s - work->submit_s;
+        double wait_s = ceil(work->submit_s / s->step_s) * s->step_s - work->submit_s;
         status = adli_fairness(alone, work->app, info.mean_active, wait_s, job->jct_s, &job->rho);
         r->avg_jct_s += job->jct_s / count;
         r->restarts_per_job += (double)job->restarts / count;
@@ -368,7 +531,7 @@ static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
         attained_s += info.attained_s;
     }
     r->makespan_s = last_s - first_s;
-    r->gpu_util = attained_s / (r->makespan_s * s->options->nodes * s->options->gpus);
+    r->gpu_util = attained_s / (r->makespan_s * s->device_count);
     return status;
 }
 
@@ -378,9 +541,8 @@ static adl_status summarise(sim *s)
     adli_sim_result *r = s->result;
     adli_alone *alone = NULL;
     double *jcts = adli_calloc(count, sizeof *jcts);
-    adl_status status = jcts ? adli_alone_new(s->options->nodes, s->options->gpus,
-                                              s->options->rescale_delay_s, &alone)
-                             : adli_fail_memory("summary");
+    adl_status status =
+        jcts ? adli_alone_new(s->options, s->device_count, &alone) : adli_fail_memory("summary");
     if (status == ADL_OK)
         status = summarise_jobs(s, alone, jcts);
     if (status == ADL_OK) {
@@ -405,6 +567,11 @@ static void tear_down(sim *s)
     adli_cluster_free(s->cluster);
     adl_policy_free(s->policy);
     free(s->decision_ms);
+    adli_pool_free(s->pool);
+    for (int i = 0; s->stopped && i < s->submitted; i++)
+        free(s->stopped[i].nodes);
+    free(s->stopped);
+    free(s->speeds);
     free(s->distributed);
     free(s->node_names);
     free(s->nodes);

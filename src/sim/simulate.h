@@ -14,14 +14,34 @@ typedef struct adli_sim_setting {
     double value;
 } adli_sim_setting;
 
+/* Nodes of one device type. */
+typedef struct adli_sim_group {
+    char type[32];
+    int nodes, gpus; /* gpus: on each node */
+} adli_sim_group;
+
+/* From a CSV file with the columns device_type, nodes, gpus. */
+ADL_MUST adl_status adli_sim_groups_load(const char *path, adli_sim_group groups[ADL_MAX_TYPES],
+                                         int *count);
+
 typedef struct adli_sim_options {
     const char *policy;
     const adli_sim_setting *settings; /* constants of the policy to change */
     int setting_count;
-    int nodes, gpus;        /* gpus: on each node */
+    int nodes, gpus;              /* gpus: on each node */
+    const adli_sim_group *groups; /* several device types instead; NULL: one */
+    int group_count;
     double interval_s;      /* between allocation rounds */
+    bool event;             /* also when a job came, ended, or measured a new size */
     double rescale_delay_s; /* what a changed allocation costs */
-    double interference;    /* slowdown of distributed jobs that share a node, 0 .. 1 */
+    double resize_delay_s;  /* the same when a job keeps one of its nodes; < 0: no less */
+    bool recorded_delays;   /* for applications that have recorded ones these two do not count */
+    bool free_moves;        /* other nodes of the same type and in the same shape cost nothing */
+    bool hold;              /* a job that starts is left alone until it runs */
+    bool pool;              /* jobs of one application learn from each other */
+    double undeclared;      /* share of the jobs that do not say how much work they have */
+    double noise;        /* sigma of the log-normal factors by which jobs differ from the traces */
+    double interference; /* slowdown of distributed jobs that share a node, 0 .. 1 */
     uint64_t seed;
     bool log;      /* fill adli_sim_result.log */
     bool timeline; /* fill adli_sim_result.spans */
@@ -48,6 +68,15 @@ typedef struct adli_sim_result {
     adli_sim_span *spans;
     size_t span_count, span_capacity;
 } adli_sim_result;
+
+/* What a restart, or a resize in place, costs the application. */
+static inline double adli_sim_delay_s(const adli_sim_options *o, const adli_app *app, bool in_place)
+{
+    double restart_s =
+        o->recorded_delays && app->restart_s > 0 ? app->restart_s : o->rescale_delay_s;
+    double resize_s = o->recorded_delays && app->resize_s > 0 ? app->resize_s : o->resize_delay_s;
+    return in_place && resize_s >= 0 ? resize_s : restart_s;
+}
 
 /* done (may be NULL) counts finished jobs while the simulation runs, for a progress display. */
 ADL_MUST adl_status adli_simulate(const adli_workload *workload, const adli_sim_options *options,

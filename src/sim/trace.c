@@ -104,11 +104,22 @@ double adli_app_iterations(const adli_app *app, double batch_size, int epoch)
     return (1 - f) * left->iteration[epoch - 1] + f * right->iteration[epoch - 1];
 }
 
+int adli_app_max_local(const adli_app *app, int replicas)
+{
+    int most = app->max_local;
+    for (int i = 0; i < app->limit_count; i++) /* the tightest of those at or above */
+        if (app->limits[i].replicas >= replicas || i == app->limit_count - 1) {
+            most = app->limits[i].max_local < most ? app->limits[i].max_local : most;
+            break;
+        }
+    return most;
+}
+
 void adli_app_split(const adli_app *app, int batch_size, int replicas, int *local_bsz,
                     int *accum_steps)
 {
     double local = ceil((double)batch_size / replicas - 1e-8);
-    int steps = (int)ceil(local / app->max_local - 1e-8) - 1;
+    int steps = (int)ceil(local / adli_app_max_local(app, replicas) - 1e-8) - 1;
     if (replicas == 1 && batch_size > app->init_batch && steps < 1)
         steps = 1; /* one gradient alone gives no noise estimate */
     int m = (int)ceil(local / (steps + 1) - 1e-8);

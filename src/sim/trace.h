@@ -35,12 +35,23 @@ typedef struct adli_app {
     double *needed; /* [epochs + 1] progress at which epoch e begins: least over batch sizes */
     adli_curve *curves;
     int curve_count;
-    adli_mesh *mesh; /* (nodes, replicas, local_bsz) -> (step, sync) */
+    adli_mesh *mesh;            /* (nodes, replicas, local_bsz) -> (step, sync) */
+    double restart_s, resize_s; /* what a restart and a resize in place cost; 0: not recorded */
+    double slowdown;            /* the whole job is slower than its steps by this factor; 1: not */
+    double speed;               /* examples per second of one device at its best; 0: not recorded */
+    struct adli_limit {
+        int replicas, max_local;
+    } * limits; /* by ascending replicas */
+    int limit_count;
+    const struct adli_app *const *on; /* the application on each device type; NULL: there is one */
 } adli_app;
 
 typedef struct adli_traces {
-    adli_app *apps;
+    adli_app *apps; /* [count] */
     int count;
+    struct adli_traces *others; /* [other_count] on the device types but the first */
+    int other_count;
+    const adli_app **on; /* behind apps[].on */
 } adli_traces;
 
 typedef struct adli_work {
@@ -59,6 +70,9 @@ typedef struct adli_workload {
 
 /* Every folder of `directory` that holds a placements.csv. */
 ADL_MUST adl_status adli_traces_load(const char *directory, adli_traces *traces);
+/* The same for several device types, directory/TYPE each; all must have the same applications. */
+ADL_MUST adl_status adli_traces_load_types(const char *directory, const char *const *types,
+                                           int type_count, adli_traces *traces);
 void adli_traces_fini(adli_traces *traces);
 
 /* The applications are looked up in traces; a missing one is an error that names it. */
@@ -68,6 +82,15 @@ ADL_MUST adl_status adli_workload_load(const char *path, const adli_traces *trac
 ADL_MUST adl_status adli_workload_parse(const char *name, const char *text, size_t length,
                                         const adli_traces *traces, adli_workload *workload);
 void adli_workload_fini(adli_workload *workload);
+
+/* The application on a device type. */
+static inline const adli_app *adli_app_on(const adli_app *app, int type)
+{
+    return app->on ? app->on[type] : app;
+}
+
+/* The largest local batch size on that many replicas. */
+int adli_app_max_local(const adli_app *app, int replicas);
 
 /* True seconds of an accumulation-free step and of the synchronisation in it. shape: replicas on each
  * of `nodes` nodes, in node order, all > 0. */

@@ -19,9 +19,14 @@ enum { PATH_SIZE = 4096, TIME_MAX_S = 1000000000 };
 static const struct known {
     const char *name;
     int epochs, max_local, fixed_replicas, fixed_batch;
+    double restart_s, resize_s, slowdown, speed;
 } known_apps[] = {
-    {"bert", 2, 0, 0, 0},      {"cifar10", 100, 0, 0, 0}, {"ncf", 10, 0, 1, 32768},
-    {"imagenet", 90, 0, 0, 0}, {"yolov3", 50, 8, 0, 0},   {"deepspeech2", 80, 0, 0, 0},
+    {.name = "bert", .epochs = 2},
+    {.name = "cifar10", .epochs = 100},
+    {.name = "ncf", .epochs = 10, .fixed_replicas = 1, .fixed_batch = 32768},
+    {.name = "imagenet", .epochs = 90},
+    {.name = "yolov3", .epochs = 50, .max_local = 8},
+    {.name = "deepspeech2", .epochs = 80},
 };
 
 /* A row of either table of step times. */
@@ -319,6 +324,10 @@ static adl_status apply_known(adli_app *app, const char *root, const struct know
         app->max_local = known->max_local;
     app->fixed_replicas = known->fixed_replicas;
     app->fixed_batch = known->fixed_batch;
+    app->restart_s = known->restart_s;
+    app->resize_s = known->resize_s;
+    app->slowdown = known->slowdown > 0 ? known->slowdown : 1;
+    app->speed = known->speed;
     return ADL_OK;
 }
 
@@ -360,12 +369,13 @@ static adl_status apply_built_in(const char *root, adli_traces *traces)
     return status;
 }
 
-/* applications.csv: application, and any of epochs, max_local_bsz, fixed_replicas, fixed_batch_size
- * (0: leave as it is). */
+/* applications.csv: application, and any of epochs, max_local_bsz, fixed_replicas, fixed_batch_size,
+ * restart_s, resize_s, slowdown, speed_of_one (0: leave as it is). */
 static adl_status load_overrides(const char *root, adli_traces *traces)
 {
-    static const char *const columns[] = {"application", "epochs", "max_local_bsz",
-                                          "fixed_replicas", "fixed_batch_size"};
+    static const char *const columns[] = {"application",    "epochs",           "max_local_bsz",
+                                          "fixed_replicas", "fixed_batch_size", "restart_s",
+                                          "resize_s",       "slowdown",         "speed_of_one"};
     char path[PATH_SIZE];
     struct stat info;
     adli_csv csv = {0};
@@ -375,17 +385,59 @@ static adl_status load_overrides(const char *root, adli_traces *traces)
         return status;
     if (stat(path, &info) != 0)
         return apply_built_in(root, traces);
-    status = adli_csv_open(&csv, path, columns, 5, 1);
+    status = adli_csv_open(&csv, path, columns, ADLI_COUNT(columns), 1);
     while (status == ADL_OK && (status = adli_csv_next(&csv, &more)) == ADL_OK && more) {
         struct known own = {.name = adli_csv_text(&csv, 0)};
         int *numbers[] = {NULL, &own.epochs, &own.max_local, &own.fixed_replicas, &own.fixed_batch};
         for (int c = 1; c < 5 && status == ADL_OK; c++)
             if (adli_csv_text(&csv, c))
                 status = adli_csv_int(&csv, c, 0, 1000000000, numbers[c]);
+        double *amounts[] = {&own.restart_s, &own.resize_s, &own.slowdown, &own.speed};
+        for (int c = 5; c < 9 && status == ADL_OK; c++)
+            if (adli_csv_text(&csv, c))
+                status = adli_csv_double(&csv, c, 0, 1e9, amounts[c - 5]);
         for (int i = 0; i < traces->count && status == ADL_OK; i++)
             if (strcmp(traces->apps[i].name, own.name) == 0)
                 status = apply_known(&traces->apps[i], root, &own);
     }
+    adli_csv_close(&csv);
+    return status;
+}
+
+static adl_status add_limit(adli_app *app, const adli_csv *csv)
+{
+    size_t capacity = (size_t)app->limit_count;
+    struct adli_limit limit;
+    adl_status status = adli_csv_int(csv, 1, 1, 1000000, &limit.replicas);
+    if (status == ADL_OK)
+        status = adli_csv_int(csv, 2, 1, 100000000, &limit.max_local);
+    if (status == ADL_OK && app->limit_count > 0 &&
+        app->limits[app->limit_count - 1].replicas >= limit.replicas)
+        status = adli_csv_fail(csv, 1, "%d is not more than in the row before", limit.replicas);
+    if (status != ADL_OK)
+        return status;
+    if (adli_grow(&app->limits, &capacity, (size_t)app->limit_count + 1, sizeof limit) != 0)
+        return adli_fail_memory("limits");
+    app->limits[app->limit_count++] = limit;
+    return ADL_OK;
+}
+
+/* limits.csv (optional): application, replicas, max_local_bsz, by ascending replicas. */
+static adl_status load_limits(const char *root, adli_traces *traces)
+{
+    static const char *const columns[] = {"application", "replicas", "max_local_bsz"};
+    char path[PATH_SIZE];
+    struct stat info;
+    adli_csv csv = {0};
+    bool more = false;
+    adl_status status = join(path, root, "limits.csv");
+    if (status != ADL_OK || stat(path, &info) != 0)
+        return status;
+    status = adli_csv_open(&csv, path, columns, 3, 3);
+    while (status == ADL_OK && (status = adli_csv_next(&csv, &more)) == ADL_OK && more)
+        for (int i = 0; i < traces->count && status == ADL_OK; i++)
+            if (strcmp(traces->apps[i].name, adli_csv_text(&csv, 0)) == 0)
+                status = add_limit(&traces->apps[i], &csv);
     adli_csv_close(&csv);
     return status;
 }
@@ -424,8 +476,56 @@ adl_status adli_traces_load(const char *directory, adli_traces *traces)
         status = adli_fail(ADL_ENOENT, "%s: no folder in it has a placements.csv", directory);
     if (status == ADL_OK)
         status = load_overrides(directory, traces);
+    if (status == ADL_OK)
+        status = load_limits(directory, traces);
     for (int i = 0; i < traces->count && status == ADL_OK; i++)
         status = make_needed(&traces->apps[i]);
+    if (status != ADL_OK)
+        adli_traces_fini(traces);
+    return status;
+}
+
+/* Lets every application of the first type know itself on the others. */
+static adl_status link_types(const char *directory, const char *const *types, adli_traces *traces)
+{
+    int type_count = traces->other_count + 1;
+    traces->on = adli_calloc((size_t)(traces->count * type_count), sizeof *traces->on);
+    if (!traces->on)
+        return adli_fail_memory("applications");
+    for (int a = 0; a < traces->count; a++) {
+        const adli_app **on = traces->on + a * type_count;
+        on[0] = &traces->apps[a];
+        traces->apps[a].on = on;
+        for (int t = 1; t < type_count; t++) {
+            adli_traces *other = &traces->others[t - 1];
+            if (a >= other->count || strcmp(other->apps[a].name, on[0]->name) != 0)
+                return adli_fail(ADL_ENOENT, "%s/%s: the applications are not those of %s/%s",
+                                 directory, types[t], directory, types[0]);
+            on[t] = &other->apps[a];
+            other->apps[a].on = on;
+        }
+    }
+    return ADL_OK;
+}
+
+adl_status adli_traces_load_types(const char *directory, const char *const *types, int type_count,
+                                  adli_traces *traces)
+{
+    char path[PATH_SIZE];
+    *traces = (adli_traces){0};
+    adl_status status = join(path, directory, types[0]);
+    if (status == ADL_OK)
+        status = adli_traces_load(path, traces);
+    if (status == ADL_OK && !(traces->others = adli_calloc((size_t)type_count, sizeof *traces)))
+        status = adli_fail_memory("applications");
+    for (int t = 1; t < type_count && status == ADL_OK; t++) {
+        status = join(path, directory, types[t]);
+        if (status == ADL_OK)
+            status = adli_traces_load(path, &traces->others[traces->other_count]);
+        traces->other_count += status == ADL_OK;
+    }
+    if (status == ADL_OK)
+        status = link_types(directory, types, traces);
     if (status != ADL_OK)
         adli_traces_fini(traces);
     return status;
@@ -447,6 +547,7 @@ static void app_fini(adli_app *app)
     free(app->validations);
     free(app->curves);
     free(app->needed);
+    free(app->limits);
     adli_mesh_free(app->mesh);
     free(app->name);
 }
@@ -455,6 +556,10 @@ void adli_traces_fini(adli_traces *traces)
 {
     for (int i = 0; i < traces->count; i++)
         app_fini(&traces->apps[i]);
+    for (int i = 0; i < traces->other_count; i++)
+        adli_traces_fini(&traces->others[i]);
+    free(traces->others);
+    free(traces->on);
     free(traces->apps);
     *traces = (adli_traces){0};
 }

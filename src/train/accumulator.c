@@ -228,7 +228,8 @@ adl_status adl_accumulator_add(adl_accumulator *accumulator, const char *key, do
     adli_table_entry *entry;
     adl_status status = adli_table_entry_of(table ? table : &accumulator->pending, key, &entry);
     if (status != ADL_OK)
-        return adl_fail(accumulator->ctx, adli_wrap(status, "accumulator %s", accumulator->name));
+        return adl_context_fail(accumulator->ctx,
+                                adli_wrap(status, "accumulator %s", accumulator->name));
     entry->value += amount;
     return ADL_OK;
 }
@@ -299,7 +300,7 @@ adl_accumulator *adl_accumulator_enter(adl_accumulator *accumulator)
         adl_status status =
             ctx->current ? synchronize(accumulator) : enter_outside_loops(accumulator);
         if (status != ADL_OK) {
-            adl_fail(ctx, adli_wrap(status, "accumulator %s", accumulator->name));
+            adl_context_fail(ctx, adli_wrap(status, "accumulator %s", accumulator->name));
             return NULL;
         }
     }
@@ -344,8 +345,9 @@ static adli_table *writable(adl_accumulator *accumulator, const char *what)
 {
     adli_table *table = visible(accumulator);
     if (!table)
-        adl_fail(accumulator->ctx, adli_fail(ADL_ESTATE, "accumulator %s: %s outside a scope",
-                                             accumulator->name, what));
+        adl_context_fail(
+            accumulator->ctx,
+            adli_fail(ADL_ESTATE, "accumulator %s: %s outside a scope", accumulator->name, what));
     return table;
 }
 
@@ -357,7 +359,8 @@ adl_status adl_accumulator_set(adl_accumulator *accumulator, const char *key, do
     adli_table_entry *entry;
     adl_status status = adli_table_entry_of(table, key, &entry);
     if (status != ADL_OK)
-        return adl_fail(accumulator->ctx, adli_wrap(status, "accumulator %s", accumulator->name));
+        return adl_context_fail(accumulator->ctx,
+                                adli_wrap(status, "accumulator %s", accumulator->name));
     entry->value = value;
     return ADL_OK;
 }

@@ -50,7 +50,7 @@ static void save_and_stop(adl_context *ctx)
                  ctx->env.checkpoint_path, ctx->finished_epochs);
     }
     adli_fail(ADL_EINTR, "interrupted");
-    adl_fail(ctx, ADL_EINTR);
+    adl_context_fail(ctx, ADL_EINTR);
 }
 
 /* A save that fails for reasons of storage is reported and training goes on; one that fails because
@@ -62,7 +62,7 @@ static void save_in_background(adl_context *ctx)
         return;
     adl_status group = adl_group_check(ctx->group);
     if (group != ADL_OK)
-        adl_fail(ctx, group);
+        adl_context_fail(ctx, group);
     else
         adli_log(ctx, ADL_LOG_WARNING, "checkpoint not saved, training goes on: %s", adl_error());
 }
@@ -119,7 +119,7 @@ void adli_boundary(adl_context *ctx)
     if (status == ADL_OK)
         status = read_votes(ctx, &wishes);
     if (status != ADL_OK) {
-        adl_fail(ctx, status);
+        adl_context_fail(ctx, status);
         return;
     }
     if (wishes & ADLI_WISH_STOP) {
@@ -129,7 +129,7 @@ void adli_boundary(adl_context *ctx)
     if (wishes & ADLI_WISH_SAVE)
         save_in_background(ctx);
     if (ctx->status == ADL_OK && ctx->env.replicas > 1)
-        adl_fail(ctx, post_vote(ctx));
+        adl_context_fail(ctx, post_vote(ctx));
 }
 
 adl_status adli_boundary_last(adl_context *ctx)

@@ -226,12 +226,12 @@ int adl_exit_code(adl_status status)
 int adl_finish(adl_context *ctx)
 {
     if (ctx->status == ADL_OK)
-        adl_fail(ctx, adli_boundary_last(ctx));
+        adl_context_fail(ctx, adli_boundary_last(ctx));
     if (ctx->status == ADL_OK && ctx->saves) {
         adl_status saved = adli_save_now(ctx);
         if (saved != ADL_OK) {
             adli_wrap(saved, "the last checkpoint could not be saved");
-            adl_fail(ctx, saved);
+            adl_context_fail(ctx, saved);
         }
     }
     int code = adl_exit_code(ctx->status);
@@ -293,7 +293,7 @@ bool adl_stopped(const adl_context *ctx)
     return ctx->status != ADL_OK;
 }
 
-adl_status adl_fail(adl_context *ctx, adl_status status)
+adl_status adl_context_fail(adl_context *ctx, adl_status status)
 {
     if (status == ADL_OK || ctx->status != ADL_OK)
         return status;
@@ -306,14 +306,14 @@ adl_status adl_fail(adl_context *ctx, adl_status status)
     return status;
 }
 
-adl_status adl_failf(adl_context *ctx, adl_status status, const char *format, ...)
+adl_status adl_context_failf(adl_context *ctx, adl_status status, const char *format, ...)
 {
     char text[ADLI_ERROR_MAX];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return adl_fail(ctx, adli_fail(status, "%s", text));
+    return adl_context_fail(ctx, adli_fail(status, "%s", text));
 }
 
 void adl_stop(adl_context *ctx)

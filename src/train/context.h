@@ -43,11 +43,10 @@ struct adl_context {
 
     int finished_epochs;
     bool in_epoch;
-    double progress_due; /* by the training loops that are over; -1: not known */
     int loops_made;
     uint64_t loop_serial, batch_serial; /* loops and batches begun: tell old gradients from new */
     adl_loop *current, *training;
-    const void *primary; /* the first adl_dp or adl_meter made: its statistics choose batch sizes */
+    struct adl_meter *primary; /* the first one made: its statistics choose batch sizes */
 
     adli_metrics metrics;
     adli_hints *hints; /* rank 0 with a supervisor, else NULL */

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "client/http.h"
+#include "http/http.h"
 
 #include <stdlib.h>
 #include <string.h>

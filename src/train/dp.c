@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "train/context.h"
+#include "train/meter.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@ static void free_dp(void *object)
 {
     adl_dp *dp = object;
     adl_reducer_free(dp->reducer);
-    adl_noise_free(dp->noise);
+    adli_meter_free(dp->meter);
     free(dp->places);
     free(dp->buckets);
     free(dp->bucket_norms);
@@ -116,7 +117,7 @@ static adl_status make_buckets(adl_dp *dp)
     for (size_t i = 0; i < dp->params; i++)
         order[i] = &dp->places[i];
     qsort(order, dp->params, sizeof *order, by_offset_descending);
-    adli_bucket *bucket = NULL;
+    adli_dp_bucket *bucket = NULL;
     for (size_t i = 0; i < dp->params; i++) {
         adli_place *place = order[i];
         size_t end = place->offset + place->param->count;
@@ -159,7 +160,7 @@ static adl_status allocate(adl_dp *dp)
     if (status == ADL_OK)
         status = make_buckets(dp);
     if (status == ADL_OK)
-        status = adl_noise_new(dp->groups, &dp->noise);
+        status = adli_meter_make(ctx, dp->name, dp->groups, &dp->meter);
     if (status == ADL_OK && ctx->env.replicas > 1) {
         adl_reducer_options options = ADL_REDUCER_OPTIONS_INIT;
         options.transport = dp->options.transport;
@@ -184,7 +185,7 @@ adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **
     dp->options = *options;
     dp->optim = options->optim;
     dp->groups = options->optim->group_count;
-    dp->loss_scale = dp->gain = dp->accum_count = dp->accum_scale = 1;
+    dp->loss_scale = dp->gain = 1;
     const char *kind = dp->optim->kind ? dp->optim->kind : "";
     bool adam = strcmp(kind, "adam") == 0 || strcmp(kind, "adamw") == 0;
     if (options->rule)
@@ -205,19 +206,9 @@ adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **
         adli_context_drop(ctx, dp);
         return status;
     }
-    if (!ctx->primary)
-        ctx->primary = dp;
-    adli_dp_publish(dp);
+    adli_meter_publish(dp->meter);
     *out = dp;
     return ADL_OK;
-}
-
-void adli_dp_publish(adl_dp *dp)
-{
-    adl_context *ctx = dp->ctx;
-    if (ctx->primary == dp)
-        adli_metrics_gradient(&ctx->metrics, adl_noise_params(dp->noise), dp->known,
-                              adl_noise_progress(dp->noise));
 }
 
 void adl_dp_set_loss_scale(adl_dp *dp, double loss_scale)
@@ -232,17 +223,17 @@ double adl_dp_gain(const adl_dp *dp)
 
 double adl_dp_predict_gain(const adl_dp *dp, double scale)
 {
-    return adl_noise_gain(dp->noise, scale);
+    return adl_noise_gain(adl_meter_noise(dp->meter), scale);
 }
 
 adl_grad_params adl_dp_grad_params(const adl_dp *dp)
 {
-    return adl_noise_params(dp->noise);
+    return adl_noise_params(adl_meter_noise(dp->meter));
 }
 
 double adl_dp_progress(const adl_dp *dp)
 {
-    return adl_noise_progress(dp->noise);
+    return adl_noise_progress(adl_meter_noise(dp->meter));
 }
 
 double adl_dp_lr_factor(const adl_dp *dp, size_t group)
@@ -252,13 +243,13 @@ double adl_dp_lr_factor(const adl_dp *dp, size_t group)
 
 int64_t adl_dp_skipped(const adl_dp *dp)
 {
-    return dp->skipped;
+    return adl_meter_skipped(dp->meter);
 }
 
 adl_status adl_dp_to_tensorboard(const adl_dp *dp, adl_tensorboard *writer, int64_t step,
                                  const char *prefix)
 {
-    adl_grad_params grad = adl_noise_params(dp->noise);
+    adl_grad_params grad = adl_noise_params(adl_meter_noise(dp->meter));
     const struct {
         const char *tag;
         double value;
@@ -266,9 +257,9 @@ adl_status adl_dp_to_tensorboard(const adl_dp *dp, adl_tensorboard *writer, int6
                    {"Gradient_Variance", grad.var},
                    {"Gain", dp->gain},
                    {"Learning_Rate_Factor", dp->factors[0]},
-                   {"Accum_Scale", dp->accum_scale},
-                   {"Accum_Count", dp->accum_count},
-                   {"Progress", adl_noise_progress(dp->noise)}};
+                   {"Accum_Scale", adl_meter_accum_scale(dp->meter)},
+                   {"Accum_Count", adl_meter_accum_count(dp->meter)},
+                   {"Progress", adl_noise_progress(adl_meter_noise(dp->meter))}};
     adl_status status = ADL_OK;
     for (size_t i = 0; writer && i < ADLI_COUNT(scalars) && status == ADL_OK; i++) {
         char tag[ADL_TENSORBOARD_TAG_MAX];

@@ -5,7 +5,7 @@
 #define ADLI_TRAIN_DP_H
 
 #include "adaptdl/dp.h"
-#include "adaptdl/noise.h"
+#include "adaptdl/meter.h"
 
 /* One parameter and where its gradient lies. */
 typedef struct adli_place {
@@ -17,11 +17,11 @@ typedef struct adli_place {
 } adli_place;
 
 /* A span of the block that is reduced in one go. */
-typedef struct adli_bucket {
+typedef struct adli_dp_bucket {
     size_t offset, count;
     size_t params, waiting; /* in it, and not ready yet */
     double *norms;          /* [groups]: mean square norms of this replica, then of all (extra) */
-} adli_bucket;
+} adli_dp_bucket;
 
 struct adl_dp {
     adl_context *ctx;
@@ -31,7 +31,7 @@ struct adl_dp {
     const adl_optim_ops *optim;
     size_t groups, params;
     adli_place *places; /* [params], in the order of groups */
-    adli_bucket *buckets;
+    adli_dp_bucket *buckets;
     size_t bucket_count, buckets_started;
     double *bucket_norms; /* [bucket_count][groups] */
     float *flat;
@@ -53,20 +53,13 @@ struct adl_dp {
     double *local, *total, *factors; /* [groups] */
     double *pair;                    /* [groups][3]: |g|^2, |h|^2 and |g - h|^2 of a pair */
 
-    /* Statistics; saved. */
-    adl_noise *noise;
-    bool known;        /* there is an estimate */
-    double last_scale; /* of the last optimizer step, nominal; 0: none yet */
-
-    double loss_scale, accum_scale, accum_count, gain;
-    int64_t skipped;
+    adl_meter *meter; /* what becomes of the norms; saved with the rest */
+    double loss_scale, gain;
     int skipped_in_a_row;
 };
 
 ADL_MUST adl_status adli_dp_register(adl_dp *dp, bool *found);
 /* The parameters and buffers of rank 0 for everyone. */
 ADL_MUST adl_status adli_dp_share(adl_dp *dp);
-/* Tells the context's metrics, if this is the first wrapper. */
-void adli_dp_publish(adl_dp *dp);
 
 #endif

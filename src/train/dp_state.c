@@ -3,18 +3,19 @@
  * to synchronize. Layout:
  *   u32 version
  *   parameters, then buffers: u32 count, then for each text name, u64 count, floats
- *   optimizer, saved[0..3], noise: each u64 length, bytes
- *   f64 last_scale, u32 known */
+ *   optimizer, saved[0..3]: each u64 length, bytes
+ *   the meter, as it saves itself */
 #include "train/dp.h"
 
 #include "base/mem.h"
 #include "train/context.h"
+#include "train/meter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, PIECE_BYTES = 16 << 20 };
+enum { VERSION = 2, PIECE_BYTES = 16 << 20 };
 
 static adl_status sink_array(adl_sink *sink, const adl_param *param)
 {
@@ -23,18 +24,12 @@ static adl_status sink_array(adl_sink *sink, const adl_param *param)
     return adl_sink_write(sink, param->value, param->count * sizeof(float));
 }
 
-/* Room for `size` bytes, with their length before them. */
-static adl_status sink_blob(adl_sink *sink, size_t size, void **room)
-{
-    adl_sink_u64(sink, size);
-    return adl_sink_reserve(sink, size, room);
-}
-
 static adl_status sink_saved(adl_sink *sink, const adl_saved *saved)
 {
     void *room;
     size_t size = saved->self ? saved->save_size(saved->self) : 0;
-    adl_status status = sink_blob(sink, size, &room);
+    adl_sink_u64(sink, size);
+    adl_status status = adl_sink_reserve(sink, size, &room);
     if (status == ADL_OK && saved->self)
         saved->save(saved->self, room);
     return status;
@@ -61,14 +56,7 @@ static adl_status save(void *user, adl_sink *sink)
         status = sink_saved(sink, &optim);
     for (int i = 0; i < ADL_DP_SAVED_MAX && status == ADL_OK; i++)
         status = sink_saved(sink, &dp->options.saved[i]);
-    void *room;
-    if (status == ADL_OK)
-        status = sink_blob(sink, adl_noise_save_size(dp->noise), &room);
-    if (status == ADL_OK)
-        adl_noise_save(dp->noise, room);
-    adl_sink_f64(sink, dp->last_scale);
-    adl_sink_u32(sink, dp->known);
-    return status;
+    return status == ADL_OK ? adli_meter_save(dp->meter, sink) : status;
 }
 
 static adl_status source_array(adl_source *source, const adl_param *param)
@@ -119,15 +107,10 @@ static adl_status source_saved(adl_source *source, const adl_saved *saved, const
     return status == ADL_OK ? ADL_OK : adli_wrap(status, "%s", what);
 }
 
-static adl_status load_noise(void *self, const void *data, size_t length)
-{
-    return adl_noise_load(self, data, length);
-}
-
 static adl_status load(void *user, adl_source *source)
 {
     adl_dp *dp = user;
-    uint32_t version = 0, known = 0;
+    uint32_t version = 0;
     adl_status status = adl_source_u32(source, &version);
     if (status == ADL_OK && version != VERSION)
         status = adli_fail(ADL_ECORRUPT, "state of version %u, expected %d", version, VERSION);
@@ -139,19 +122,12 @@ static adl_status load(void *user, adl_source *source)
         status = source_arrays(source, (uint32_t)dp->options.buffer_count, "buffers");
     for (size_t i = 0; i < dp->options.buffer_count && status == ADL_OK; i++)
         status = source_array(source, &dp->options.buffers[i]);
-    adl_saved optim = optim_saved(dp), noise = {dp->noise, NULL, NULL, load_noise};
+    adl_saved optim = optim_saved(dp);
     if (status == ADL_OK)
         status = source_saved(source, &optim, "optimizer");
     for (int i = 0; i < ADL_DP_SAVED_MAX && status == ADL_OK; i++)
         status = source_saved(source, &dp->options.saved[i], "schedule or scaler");
-    if (status == ADL_OK)
-        status = source_saved(source, &noise, "noise statistics");
-    if (status == ADL_OK)
-        status = adl_source_f64(source, &dp->last_scale);
-    if (status == ADL_OK)
-        status = adl_source_u32(source, &known);
-    dp->known = known != 0;
-    return status;
+    return status == ADL_OK ? adli_meter_load(dp->meter, source) : status;
 }
 
 adl_status adli_dp_register(adl_dp *dp, bool *found)

@@ -7,14 +7,15 @@
 #include "base/mem.h"
 #include "train/context.h"
 #include "train/loop.h"
+#include "train/meter.h"
 #include "train/norms.h"
+#include "train/sample.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1024, SAMPLE_EVERY = 8, SAMPLE_FROM = 16 * CHUNK };
-enum { PRECONDITION_AFTER = 5, SKIPPED_MAX = 200 };
+enum { SKIPPED_MAX = 200 };
 
 /* Does this batch end the optimizer step, and is its gradient the only one of it? */
 static bool ends_step(const adl_dp *dp)
@@ -27,52 +28,40 @@ static bool single(const adl_dp *dp)
     return dp->ctx->env.replicas == 1 && dp->accumulated == 0 && ends_step(dp);
 }
 
+/* The optimizer's preconditioner of one parameter, as a divisor. */
+typedef struct divided {
+    const adl_dp *dp;
+    const adli_place *place;
+} divided;
+
+static void divisor(void *user, size_t first, size_t n, float *pre)
+{
+    const divided *by = user;
+    const adl_optim_ops *optim = by->dp->optim;
+    optim->precondition(optim->self, by->place->group, by->place->index, first, n, pre);
+}
+
 /* Squared norm of a gradient of the place's size, divided by the preconditioner if that is on. */
 static double norm_sqr(const adl_dp *dp, const adli_place *place, const float *g)
 {
-    if (!dp->precondition)
-        return adli_norm_sqr(g, NULL, place->param->count);
-    double sum = 0;
-    float pre[CHUNK];
-    for (size_t i = 0; i < place->param->count; i += CHUNK) {
-        size_t n = place->param->count - i < CHUNK ? place->param->count - i : CHUNK;
-        dp->optim->precondition(dp->optim->self, place->group, place->index, i, n, pre);
-        sum += adli_norm_sqr(g + i, pre, n);
-    }
-    return sum;
+    divided by = {dp, place};
+    return adli_sample_sqr(g, place->param->count, ADLI_SAMPLE_ALL,
+                           dp->precondition ? divisor : NULL, &by);
 }
 
-/* One chunk of a pair: kept if it is the first, compared if it is the second. */
-static void see_chunk(adl_dp *dp, const adli_place *place, size_t first, size_t n, double sqr[3])
-{
-    const float *g = place->param->grad + first;
-    float *before = dp->before + place->offset + first, pre[CHUNK];
-    if (!dp->have_before) {
-        memcpy(before, g, n * sizeof *g);
-        return;
-    }
-    if (dp->precondition)
-        dp->optim->precondition(dp->optim->self, place->group, place->index, first, n, pre);
-    adli_norm_pair(g, before, dp->precondition ? pre : NULL, n, sqr);
-}
-
-/* A gradient that is the only one of its step. Two consecutive ones make a pair, whose difference is
- * the noise. Keeping and comparing all of a large gradient would cost more than 1 % of a step in
- * memory traffic alone, so each pair is about an eighth of its chunks, another eighth each time, and
- * counts for the whole: the averages over many pairs are the same. */
+/* A gradient that is the only one of its step: kept if it is the first of a pair, compared if it is the
+ * second. The difference of two consecutive ones is the noise. */
 static void see_single(adl_dp *dp, const adli_place *place)
 {
-    size_t count = place->param->count, seen = 0;
-    size_t every = count >= SAMPLE_FROM ? SAMPLE_EVERY : 1;
-    double sqr[3] = {0}, *pair = dp->pair + 3 * place->group;
-    dp->single_sqr += adli_norm_sqr(place->param->grad, NULL, count);
-    for (size_t i = dp->pairs % every * CHUNK; i < count; i += every * CHUNK) {
-        size_t n = count - i < CHUNK ? count - i : CHUNK;
-        see_chunk(dp, place, i, n, sqr);
-        seen += n;
-    }
-    for (int k = 0; k < 3 && seen > 0; k++)
-        pair[k] += sqr[k] * (double)count / (double)seen;
+    const float *g = place->param->grad;
+    size_t count = place->param->count;
+    divided by = {dp, place};
+    dp->single_sqr += adli_norm_sqr(g, NULL, count);
+    if (!dp->have_before)
+        adli_sample_keep(dp->before + place->offset, g, count, dp->pairs);
+    else
+        adli_sample_pair(g, dp->before + place->offset, count, dp->pairs,
+                         dp->precondition ? divisor : NULL, &by, dp->pair + 3 * place->group);
 }
 
 /* Was the first gradient of the present batch seen to already? */
@@ -104,8 +93,8 @@ static adl_status begin_batch(adl_dp *dp)
     if (dp->accumulated == 0) {
         const adl_optim_ops *optim = dp->optim;
         dp->whole = true;
-        dp->precondition =
-            optim->precondition && optim->steps && optim->steps(optim->self) >= PRECONDITION_AFTER;
+        dp->precondition = optim->precondition && optim->steps &&
+                           optim->steps(optim->self) >= ADLI_PRECONDITION_AFTER;
         memset(dp->bucket_norms, 0, dp->bucket_count * dp->groups * sizeof(double));
         memset(dp->total, 0, dp->groups * sizeof(double));
         memset(dp->pair, 0, 3 * dp->groups * sizeof(double));
@@ -133,7 +122,7 @@ static adl_status begin_batch(adl_dp *dp)
 static adl_status start_buckets(adl_dp *dp)
 {
     while (dp->buckets_started < dp->bucket_count) {
-        adli_bucket *bucket = &dp->buckets[dp->buckets_started];
+        adli_dp_bucket *bucket = &dp->buckets[dp->buckets_started];
         if (bucket->waiting > 0)
             break;
         adl_status status = adl_reducer_start(dp->reducer, dp->flat + bucket->offset, bucket->count,
@@ -148,7 +137,7 @@ static adl_status start_buckets(adl_dp *dp)
 /* A gradient that ends its step: brings in what was accumulated and hands it to its bucket. */
 static adl_status see_last(adl_dp *dp, adli_place *place)
 {
-    adli_bucket *bucket = &dp->buckets[place->bucket];
+    adli_dp_bucket *bucket = &dp->buckets[place->bucket];
     float *grad = place->param->grad;
     size_t n = place->param->count;
     bool measured = !dp->ctx->metrics.off;
@@ -189,10 +178,10 @@ adl_status adl_dp_grad_ready(adl_dp *dp, size_t param)
     if (ctx->status != ADL_OK)
         return ctx->status;
     if (param >= dp->params)
-        return adl_fail(ctx, adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of %zu",
-                                       dp->name, param, dp->params));
+        return adl_context_fail(ctx, adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of %zu",
+                                               dp->name, param, dp->params));
     adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
-    return adl_fail(ctx, status == ADL_OK ? see_gradient(dp, &dp->places[param]) : status);
+    return adl_context_fail(ctx, status == ADL_OK ? see_gradient(dp, &dp->places[param]) : status);
 }
 
 adl_status adl_dp_hook(void *dp, size_t param)
@@ -227,24 +216,10 @@ static bool measure(adl_dp *dp, int count)
     return finite;
 }
 
-/* The same for single gradients: |(g + h) / 2|^2 = (|g|^2 + |h|^2) / 2 - |g - h|^2 / 4. */
-static bool measure_single(adl_dp *dp)
-{
-    for (size_t g = 0; g < dp->groups; g++) {
-        const double *pair = dp->pair + 3 * g;
-        dp->local[g] = (pair[0] + pair[1]) / 2;
-        dp->total[g] = dp->local[g] - pair[2] / 4;
-    }
-    return isfinite(dp->single_sqr);
-}
-
 static adl_status skip(adl_dp *dp)
 {
     dp->have_before = false;
-    if (dp->skipped++ == 0 && dp->ctx->env.rank == 0)
-        adli_log(dp->ctx, ADL_LOG_WARNING,
-                 "data parallel %s: a gradient is not finite; such steps are skipped (said once)",
-                 dp->name);
+    adli_meter_skip(dp->meter, "such steps are skipped");
     if (++dp->skipped_in_a_row < SKIPPED_MAX)
         return ADL_OK;
     return adli_fail(ADL_EINVAL,
@@ -253,19 +228,14 @@ static adl_status skip(adl_dp *dp)
                      dp->name, SKIPPED_MAX);
 }
 
-static adl_status update_noise(adl_dp *dp, int count, double scale)
+/* Two consecutive single gradients make a pair. */
+static adl_status see_numbers(adl_dp *dp, int count)
 {
-    bool first_of_pair = count == 1 && !dp->have_before, skipped = false;
+    bool first_of_pair = count == 1 && !dp->have_before;
     dp->have_before = first_of_pair && dp->whole;
-    if (!dp->whole || first_of_pair)
-        return ADL_OK;
-    adl_status status = count > 1
-                            ? adl_noise_update(dp->noise, dp->local, dp->total, count, scale,
-                                               dp->loss_scale, &skipped)
-                            : adl_noise_update_pair(dp->noise, dp->local, dp->total,
-                                                    dp->accum_scale, dp->loss_scale, &skipped);
-    dp->known |= status == ADL_OK && !skipped;
-    return status;
+    if (count > 1)
+        return adli_meter_see(dp->meter, dp->local, dp->total, dp->loss_scale);
+    return adl_meter_pair(dp->meter, first_of_pair ? NULL : dp->pair, dp->loss_scale);
 }
 
 /* Shortens the gradient to c / sqrt(gain), see adaptdl/dp.h. */
@@ -283,32 +253,21 @@ static void clip(adl_dp *dp, double gain)
 
 static adl_status step_optimizer(adl_dp *dp, double scale)
 {
-    adl_loop *loop = dp->ctx->current;
-    const adl_optim_ops *optim = dp->optim;
-    double nominal = dp->accum_scale * (loop->accum_steps + 1);
-    if (optim->restart && dp->last_scale > 0 && dp->last_scale != nominal)
-        optim->restart(optim->self);
-    dp->last_scale = nominal;
-    dp->gain = adl_noise_gain(dp->noise, scale);
-    for (size_t g = 0; g < dp->groups; g++) {
-        adl_scaling_input input = {.grad = adl_noise_group_params(dp->noise, g),
-                                   .scale = scale,
-                                   .progress = adl_noise_progress(dp->noise),
-                                   .init_batch_size = loop->batch_size};
-        dp->factors[g] = adl_scaling_factor(&dp->rule, &input);
-    }
+    dp->gain = adl_noise_gain(adl_meter_noise(dp->meter), scale);
+    for (size_t g = 0; g < dp->groups; g++)
+        dp->factors[g] = adl_meter_factor(dp->meter, &dp->rule, g, scale);
     if (dp->options.clip_norm > 0)
         clip(dp, dp->gain);
-    adl_status status = optim->step(optim->self, dp->factors);
+    adl_status status = dp->optim->step(dp->optim->self, dp->factors);
     if (status == ADL_OK)
-        adl_noise_advance(dp->noise, scale);
+        adl_meter_advance(dp->meter);
     return status;
 }
 
 static adl_status finish_step(adl_dp *dp)
 {
     adl_context *ctx = dp->ctx;
-    adl_loop *loop = ctx->current;
+    adl_meter_shape shape;
     int micro = dp->accumulated + 1, count = micro * ctx->env.replicas;
     dp->accumulated = 0;
     adl_status status = dp->reducer ? reduce(dp) : ADL_OK;
@@ -318,17 +277,17 @@ static adl_status finish_step(adl_dp *dp)
         dp->have_before = false;
         return dp->optim->step(dp->optim->self, NULL);
     }
-    dp->accum_scale = (double)ctx->env.replicas * loop->local_bsz / loop->batch_size;
-    dp->accum_count = micro;
-    double scale = dp->accum_scale * micro;
-    if (!(count > 1 ? measure(dp, count) : measure_single(dp)))
+    bool finite = count > 1 ? measure(dp, count) : isfinite(dp->single_sqr);
+    status = adli_meter_shape(dp->meter, micro, dp->whole, &shape);
+    if (status != ADL_OK)
+        return status;
+    if (shape.restart && dp->optim->restart)
+        dp->optim->restart(dp->optim->self);
+    if (!finite)
         return skip(dp);
     dp->skipped_in_a_row = 0;
-    status = update_noise(dp, count, scale);
-    if (status == ADL_OK)
-        status = step_optimizer(dp, scale);
-    adli_dp_publish(dp);
-    return status;
+    status = see_numbers(dp, count);
+    return status == ADL_OK ? step_optimizer(dp, shape.scale) : status;
 }
 
 adl_status adl_dp_step(adl_dp *dp)
@@ -338,7 +297,7 @@ adl_status adl_dp_step(adl_dp *dp)
         return ctx->status;
     adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
     if (status != ADL_OK)
-        return adl_fail(ctx, status);
+        return adl_context_fail(ctx, status);
     dp->in_batch = false;
     dp->whole &= ctx->current->size == ctx->current->local_bsz;
     for (size_t i = dp->params; i > 0 && status == ADL_OK;
@@ -348,5 +307,5 @@ adl_status adl_dp_step(adl_dp *dp)
         status = finish_step(dp);
     else
         dp->accumulated++;
-    return adl_fail(ctx, status);
+    return adl_context_fail(ctx, status);
 }

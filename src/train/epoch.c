@@ -1,5 +1,4 @@
-/* The loop over epochs. Its state is the number of finished epochs (and the progress that was due in them); what
- * makes it work is the
+/* The loop over epochs. Its whole state is the number of finished epochs; what makes it work is the
  * order of things: the number goes up when the body is left, and a checkpoint taken inside the body
  * has the number from before. */
 #include "adaptdl/epoch.h"
@@ -11,8 +10,7 @@ enum { PHASE_OUTSIDE, PHASE_ENTER, PHASE_BODY, PHASE_LEFT };
 static adl_status save(void *user, adl_sink *sink)
 {
     const adl_context *ctx = user;
-    adl_sink_u32(sink, (uint32_t)ctx->finished_epochs);
-    return adl_sink_f64(sink, ctx->progress_due);
+    return adl_sink_u32(sink, (uint32_t)ctx->finished_epochs);
 }
 
 static adl_status load(void *user, adl_source *source)
@@ -25,8 +23,7 @@ static adl_status load(void *user, adl_source *source)
     if (finished > INT32_MAX)
         return adli_fail(ADL_ECORRUPT, "%u finished epochs", finished);
     ctx->finished_epochs = (int)finished;
-    ctx->progress_due = -1;
-    return adl_source_remaining(source) ? adl_source_f64(source, &ctx->progress_due) : ADL_OK;
+    return ADL_OK;
 }
 
 adl_status adli_epoch_register(adl_context *ctx)
@@ -59,7 +56,7 @@ adl_epochs adl_epochs_begin(adl_context *ctx, int until)
     if (ctx->in_epoch && ctx->status == ADL_OK) {
         adli_fail(ADL_ESTATE, "a loop over epochs inside another one (in epoch %d)",
                   ctx->finished_epochs);
-        adl_fail(ctx, ADL_ESTATE);
+        adl_context_fail(ctx, ADL_ESTATE);
     }
     return loop;
 }

@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/http.h"
+#include "http/http.h"
 #include "train/context.h"
-#include "train/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <math.h>
@@ -225,7 +225,7 @@ adl_status adli_hints_start(adl_context *ctx)
     if (status == ADL_OK)
         status = adli_http_new(&hints->http);
     if (status == ADL_OK)
-        status = adli_thread_start(&hints->thread, run, hints);
+        status = adli_thread_start(&hints->thread, "adl-hints", run, hints);
     if (status == ADL_OK)
         ctx->hints = hints;
     else

@@ -106,15 +106,16 @@ static adl_status begin_pass(adl_loader *loader)
     adli_prefetch_end(loader->prefetch); /* the workers read the sampler */
     status = adl_sampler_seek(loader->sampler, epoch, index, ctx->env.rank, ctx->env.replicas);
     if (status != ADL_OK)
-        return adl_fail(ctx, status);
+        return adl_context_fail(ctx, status);
     int64_t length = (int64_t)adl_sampler_length(loader->sampler), each = loader->local_bsz;
     bool rest = length % each != 0 && (!loader->options.drop_last || length < each);
     loader->batches = length / each + rest;
     loader->ticket = 0;
     loader->seed =
         adli_mix(adli_mix(loader->options.seed, (uint64_t)epoch), (uint64_t)ctx->env.rank);
-    return adl_fail(ctx, adli_prefetch_begin(loader->prefetch, loader->sampler, loader->local_bsz,
-                                             loader->batches, adli_mix(loader->seed, index)));
+    return adl_context_fail(ctx, adli_prefetch_begin(loader->prefetch, loader->sampler,
+                                                     loader->local_bsz, loader->batches,
+                                                     adli_mix(loader->seed, index)));
 }
 
 /* Everything about the slot that the program sees. */
@@ -148,8 +149,8 @@ static bool advance(adl_loader *loader)
     adli_slot *slot;
     adl_status status = adli_prefetch_take(loader->prefetch, &slot);
     if (status != ADL_OK) {
-        adl_fail(loader->ctx,
-                 adli_wrap(status, "%s: filling a batch", adl_loop_name(loader->loop)));
+        adl_context_fail(loader->ctx,
+                         adli_wrap(status, "%s: filling a batch", adl_loop_name(loader->loop)));
         return false;
     }
     loader->ticket++;

@@ -1,7 +1,7 @@
-/* The meter: what adl_dp does with norms, for those who average gradients elsewhere. Steps are queued
- * in the order they were taken; each waits for its norms, then (with several replicas) for their sum
- * over replicas, then enters the averages. */
-#include "adaptdl/meter.h"
+/* The meter: all that becomes of the norms of gradients, for adl_dp and for those who average gradients
+ * elsewhere. Steps are queued in the order they were taken; each waits for its norms, then (with several
+ * replicas that were not asked on the way) for their sum over replicas, then enters the averages. */
+#include "train/meter.h"
 
 #include "base/mem.h"
 #include "train/context.h"
@@ -18,7 +18,6 @@ enum { VERSION = 1, SUMS = 2 };
 typedef struct late {
     int count; /* R (s + 1) */
     double scale, accum_scale, loss_scale;
-    bool whole; /* every batch had the nominal size */
 } late;
 
 struct adl_meter {
@@ -45,21 +44,36 @@ struct adl_meter {
     int64_t skipped;
 };
 
-static void free_meter(void *object)
+void adli_meter_free(adl_meter *meter)
 {
-    adl_meter *meter = object;
+    if (!meter)
+        return;
     adl_future_free(meter->sums);
     adl_noise_free(meter->noise);
     free(meter->values);
     free(meter);
 }
 
-static void publish(adl_meter *meter)
+static void free_owned(void *object)
+{
+    adli_meter_free(object);
+}
+
+void adli_meter_publish(adl_meter *meter)
 {
     adl_context *ctx = meter->ctx;
+    if (!ctx->primary)
+        ctx->primary = meter;
     if (ctx->primary == meter)
         adli_metrics_gradient(&ctx->metrics, adl_noise_params(meter->noise), meter->known,
                               adl_noise_progress(meter->noise));
+}
+
+static void count_skipped(adl_meter *meter, const char *what)
+{
+    if (meter->skipped++ == 0 && meter->ctx->env.rank == 0)
+        adli_log(meter->ctx, ADL_LOG_WARNING, "%s: a gradient is not finite; %s (said once)",
+                 meter->name, what);
 }
 
 /* values: mean |g_i|^2, then |g|^2. */
@@ -72,12 +86,10 @@ static adl_status update(adl_meter *meter, const late *step, const double *value
                                                step->loss_scale, &skipped)
                             : adl_noise_update_pair(meter->noise, local, total, step->accum_scale,
                                                     step->loss_scale, &skipped);
-    if (skipped && meter->skipped++ == 0 && meter->ctx->env.rank == 0)
-        adli_log(meter->ctx, ADL_LOG_WARNING,
-                 "%s: a gradient is not finite; its statistics are left out (said once)",
-                 meter->name);
+    if (skipped)
+        count_skipped(meter, "its statistics are left out");
     meter->known |= status == ADL_OK && !skipped;
-    publish(meter);
+    adli_meter_publish(meter);
     return status;
 }
 
@@ -106,9 +118,8 @@ static adl_status sync_state(void *user)
     return collect(user);
 }
 
-static adl_status save(void *user, adl_sink *sink)
+adl_status adli_meter_save(const adl_meter *meter, adl_sink *sink)
 {
-    const adl_meter *meter = user;
     void *room;
     size_t size = adl_noise_save_size(meter->noise);
     adl_sink_u32(sink, VERSION);
@@ -122,9 +133,8 @@ static adl_status save(void *user, adl_sink *sink)
     return status;
 }
 
-static adl_status load(void *user, adl_source *source)
+adl_status adli_meter_load(adl_meter *meter, adl_source *source)
 {
-    adl_meter *meter = user;
     uint32_t version = 0, known = 0;
     uint64_t steps = 0, size = 0;
     double last_scale = 0;
@@ -159,19 +169,17 @@ static adl_status load(void *user, adl_source *source)
     return ADL_OK;
 }
 
-static adl_status start(adl_meter *meter)
+static adl_status save(void *user, adl_sink *sink)
 {
-    char state[ADL_CHECKPOINT_NAME_MAX + 32];
-    snprintf(state, sizeof state, "adaptdl.meter.%s", meter->name);
-    adl_checkpoint_functions functions = {sizeof functions, save, load, sync_state};
-    meter->values = adli_calloc(SUMS * meter->groups, sizeof(double));
-    if (!meter->values)
-        return adli_fail_memory("meter");
-    adl_status status = adl_noise_new(meter->groups, &meter->noise);
-    return status == ADL_OK ? adli_state(meter->ctx, state, &functions, meter, NULL) : status;
+    return adli_meter_save(user, sink);
 }
 
-adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_meter **out)
+static adl_status load(void *user, adl_source *source)
+{
+    return adli_meter_load(user, source);
+}
+
+adl_status adli_meter_make(adl_context *ctx, const char *name, size_t groups, adl_meter **out)
 {
     *out = NULL;
     if (!name || !*name || strlen(name) > ADL_CHECKPOINT_NAME_MAX)
@@ -186,17 +194,35 @@ adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_
     *meter =
         (adl_meter){.ctx = ctx, .groups = groups, .scale = 1, .accum_scale = 1, .accum_count = 1};
     snprintf(meter->name, sizeof meter->name, "%s", name);
-    adl_status status = adli_context_own(ctx, meter, free_meter);
+    meter->values = adli_calloc(SUMS * groups, sizeof(double));
+    adl_status status =
+        meter->values ? adl_noise_new(groups, &meter->noise) : adli_fail_memory("meter");
+    if (status != ADL_OK) {
+        adli_meter_free(meter);
+        return status;
+    }
+    *out = meter;
+    return ADL_OK;
+}
+
+adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_meter **out)
+{
+    adl_meter *meter;
+    char state[ADL_CHECKPOINT_NAME_MAX + 32];
+    *out = NULL;
+    adl_status status = adli_meter_make(ctx, name, groups, &meter);
+    if (status == ADL_OK)
+        status = adli_context_own(ctx, meter, free_owned);
     if (status != ADL_OK)
         return status;
-    status = start(meter);
+    snprintf(state, sizeof state, "adaptdl.meter.%s", meter->name);
+    adl_checkpoint_functions functions = {sizeof functions, save, load, sync_state};
+    status = adli_state(ctx, state, &functions, meter, NULL);
     if (status != ADL_OK) {
         adli_context_drop(ctx, meter);
         return status;
     }
-    if (!ctx->primary)
-        ctx->primary = meter;
-    publish(meter);
+    adli_meter_publish(meter);
     *out = meter;
     return ADL_OK;
 }
@@ -232,37 +258,42 @@ adl_status adl_meter_begin(adl_meter *meter, adl_meter_pass *pass)
     return ADL_OK;
 }
 
-adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
+adl_status adli_meter_shape(adl_meter *meter, int micro, bool measured, adl_meter_shape *shape)
 {
     adl_context *ctx = meter->ctx;
-    adl_loop *loop = ctx->current;
-    if (!loop || !loop->in_step)
-        return adli_fail(ADL_ESTATE, "%s: an optimizer step outside a loop over data", meter->name);
-    adl_status status = collect(meter);
-    if (status != ADL_OK)
-        return adl_fail(ctx, status);
+    const adl_loop *loop = ctx->current;
+    if (measured && meter->queued == ADL_METER_LATE_MAX)
+        return adli_fail(ADL_ESTATE, "%s: %d steps are without their norms", meter->name,
+                         ADL_METER_LATE_MAX);
     meter->accum_scale = (double)ctx->env.replicas * loop->local_bsz / loop->batch_size;
     if (meter->given_scale > 0)
         meter->accum_scale = meter->given_scale;
-    meter->accum_count = meter->pending ? meter->micro + 1 : 1;
-    meter->scale = meter->accum_scale * meter->accum_count;
+    meter->accum_count = micro;
+    meter->scale = meter->accum_scale * micro;
     double nominal = meter->accum_scale * (loop->accum_steps + 1);
     bool restart = meter->last_scale > 0 && meter->last_scale != nominal;
     meter->last_scale = nominal;
     if (restart)
         meter->steps = 0;
-    bool measured = meter->pending && meter->whole;
-    if (measured && meter->queued == ADL_METER_LATE_MAX)
-        return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: %d steps are without their norms",
-                                       meter->name, ADL_METER_LATE_MAX));
     if (measured)
-        meter->queue[meter->queued++] = (late){.count = ctx->env.replicas * meter->accum_count,
+        meter->queue[meter->queued++] = (late){.count = ctx->env.replicas * micro,
                                                .scale = meter->scale,
                                                .accum_scale = meter->accum_scale};
-    meter->pending = false;
-    *shape =
-        (adl_meter_shape){meter->scale, meter->accum_scale, meter->accum_count, measured, restart};
+    *shape = (adl_meter_shape){meter->scale, meter->accum_scale, micro, measured, restart};
     return ADL_OK;
+}
+
+adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
+{
+    adl_context *ctx = meter->ctx;
+    if (!ctx->current || !ctx->current->in_step)
+        return adli_fail(ADL_ESTATE, "%s: an optimizer step outside a loop over data", meter->name);
+    adl_status status = collect(meter);
+    if (status == ADL_OK)
+        status = adli_meter_shape(meter, meter->pending ? meter->micro + 1 : 1,
+                                  meter->pending && meter->whole, shape);
+    meter->pending = false;
+    return adl_context_fail(ctx, status);
 }
 
 /* The oldest step without norms; false: there is none. */
@@ -274,6 +305,24 @@ static bool take_oldest(adl_meter *meter, double loss_scale, late *out)
     out->loss_scale = loss_scale;
     memmove(meter->queue, meter->queue + 1, --meter->queued * sizeof meter->queue[0]);
     return true;
+}
+
+adl_status adli_meter_see(adl_meter *meter, const double *local_sqr, const double *total_sqr,
+                          double loss_scale)
+{
+    late step;
+    if (!take_oldest(meter, loss_scale, &step))
+        return ADL_OK;
+    memcpy(meter->values, local_sqr, meter->groups * sizeof(double));
+    memcpy(meter->values + meter->groups, total_sqr, meter->groups * sizeof(double));
+    return update(meter, &step, meter->values);
+}
+
+void adli_meter_skip(adl_meter *meter, const char *what)
+{
+    late step;
+    take_oldest(meter, 1, &step);
+    count_skipped(meter, what);
 }
 
 adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const double *total_sqr,
@@ -292,15 +341,16 @@ adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const doub
             meter->values[g] = local_sqr[g];
     }
     if (step.count == 1)
-        return adl_fail(ctx, adli_fail(ADL_ESTATE, "%s: norms of a single gradient", meter->name));
+        return adl_context_fail(
+            ctx, adli_fail(ADL_ESTATE, "%s: norms of a single gradient", meter->name));
     if (ctx->env.replicas == 1)
-        return adl_fail(ctx, update(meter, &step, meter->values));
+        return adl_context_fail(ctx, update(meter, &step, meter->values));
     adl_status status = collect(meter); /* one at a time */
     if (status == ADL_OK)
         status = adl_group_allreduce_async(ctx->group, meter->values, SUMS * meter->groups,
                                            ADL_TYPE_F64, ADL_REDUCE_SUM, &meter->sums);
     meter->summed = step;
-    return adl_fail(ctx, status);
+    return adl_context_fail(ctx, status);
 }
 
 adl_status adl_meter_pair(adl_meter *meter, const double *pair_sqr, double loss_scale)
@@ -315,7 +365,7 @@ adl_status adl_meter_pair(adl_meter *meter, const double *pair_sqr, double loss_
         meter->values[g] = local;
         meter->values[meter->groups + g] = isfinite(total) ? fmax(total, 0) : total;
     }
-    return adl_fail(meter->ctx, update(meter, &step, meter->values));
+    return adl_context_fail(meter->ctx, update(meter, &step, meter->values));
 }
 
 double adl_meter_factor(const adl_meter *meter, const adl_scaling_rule *rule, size_t group,
@@ -333,7 +383,7 @@ void adl_meter_advance(adl_meter *meter)
 {
     adl_noise_advance(meter->noise, meter->scale);
     meter->steps++;
-    publish(meter);
+    adli_meter_publish(meter);
 }
 
 int64_t adl_meter_steps(const adl_meter *meter)
@@ -349,7 +399,7 @@ const adl_noise *adl_meter_noise(const adl_meter *meter)
 void adl_meter_set_progress(adl_meter *meter, double progress)
 {
     adl_noise_set_progress(meter->noise, progress);
-    publish(meter);
+    adli_meter_publish(meter);
 }
 
 void adl_meter_set_accum_scale(adl_meter *meter, double accum_scale)

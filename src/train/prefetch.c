@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "train/thread.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,7 +159,7 @@ static adl_status start_workers(adli_prefetch *prefetch)
     while (prefetch->started < prefetch->options->workers) {
         worker *next = &prefetch->workers[prefetch->started];
         *next = (worker){.prefetch = prefetch, .number = prefetch->started};
-        adl_status status = adli_thread_start(&next->thread, run, next);
+        adl_status status = adli_thread_start(&next->thread, "adl-prefetch", run, next);
         if (status != ADL_OK)
             return status;
         prefetch->started++;

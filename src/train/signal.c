@@ -4,12 +4,14 @@
 #include "train/context.h"
 
 #include "base/mem.h"
-#include "train/thread.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef struct listener {
@@ -103,7 +105,7 @@ static adl_status install(void)
 {
     adl_status status = make_pipe();
     if (status == ADL_OK)
-        status = adli_thread_start(&watcher, watch, NULL);
+        status = adli_thread_start(&watcher, "adl-signals", watch, NULL);
     if (status != ADL_OK)
         return status;
     received = interrupts = 0;

@@ -33,8 +33,12 @@ static void make_points(void)
         double bsz = 16 + 4 * i;
         double noise = exp(0.1 * (adli_rng_unit(&rng) - 0.5));
         points[i] = (adl_profile_point){
-            nodes, replicas, bsz, adl_accum_time(&model.perf, bsz) * noise,
-            adl_optim_time(&model.perf, adl_shape_of(nodes, replicas), bsz) / noise};
+            nodes,
+            replicas,
+            bsz,
+            adl_accum_time(&model.perf, bsz) * noise,
+            adl_optim_time(&model.perf, adl_shape_of(nodes, replicas), bsz) / noise,
+            0};
     }
 }
 

@@ -90,6 +90,49 @@ for signal in INT TERM; do
     wait $pid
     want "saved after SIG$signal" "143 2 0" "$? $(grep -c saved "$tmp/out") $(grep -c asked "$tmp/out")"
 done
+# a shell dies of the request; what it had started is asked as well, and waited for
+for signal in INT TERM; do
+    for shell in sh bash; do
+        "$adaptdl" run -q -n 2 -- $shell -c 'sh -c "trap \"sleep 0.2; echo saved; exit 143\" TERM; echo up; while :; do sleep 0.05; done"; echo never' \
+            >"$tmp/out" 2>/dev/null &
+        pid=$!
+        wait_for "$tmp/out" up 2
+        kill -$signal $pid
+        wait $pid
+        want "$shell: what it started saved after SIG$signal" "143 2 0" "$? $(grep -c saved "$tmp/out") $(grep -c never "$tmp/out")"
+    done
+done
+"$adaptdl" run -n 2 -- sh -c 'trap "" TERM; echo up; while :; do sleep 0.05; done' >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+wait_for "$tmp/out" up 2
+kill -INT $pid
+wait_for "$tmp/err" 'got SIGINT: '
+kill -INT $pid
+wait $pid
+want ctrl_c_twice_kills 143 "$?"
+has and_says_so "got SIGINT again: killing 2 replicas" "$(cat "$tmp/err")"
+
+# ---- consequences ----
+# one was stopped by somebody else, its peer dies of that as Gloo does: no failure
+"$adaptdl" run -n 2 -- sh -c '[ $ADAPTDL_REPLICA_RANK = 0 ] && { echo "pid $$"; exec sleep 1000; }
+    until [ -e '"$tmp"'/gone ]; do sleep 0.02; done; kill -ABRT $$' >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+wait_for "$tmp/out" pid
+kill -TERM "$(sed -n 's/.*pid //p' "$tmp/out")"
+touch "$tmp/gone"
+wait $pid
+want a_peer_that_left_is_no_failure "143 0" "$? $(grep -c 'was killed by' "$tmp/err")"
+rm "$tmp/gone"
+# one that fell silent is killed as soon as its peers have noticed, which is no failure either: all start again
+"$adaptdl" run -n 2 --grace 600 -- sh -c '[ $ADAPTDL_NUM_RESTARTS = 1 ] && exit 0
+    [ $ADAPTDL_REPLICA_RANK = 0 ] && { trap "exit 143" TERM; echo silent; kill -STOP $$; sleep 1000; }
+    until [ -e '"$tmp"'/noticed ]; do sleep 0.02; done; exit 1' >"$tmp/out" 2>"$tmp/err" &
+pid=$!
+wait_for "$tmp/out" silent
+touch "$tmp/noticed"
+wait $pid
+want a_silent_replica_is_killed_at_once 0 "$?"
+has and_that_is_said_too "replica 0 was stopped and cannot answer: killed" "$(cat "$tmp/err")"
 "$adaptdl" run -q -n 2 -- sh -c 'echo $$; trap "" TERM INT; sleep 1000 & wait; wait' >"$tmp/out" 2>/dev/null &
 pid=$!
 wait_for "$tmp/out" '\[' 2

@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' docs/nn.md >"$work/example.c"
 if ! "${CC:-cc}" -std=c11 -Wall -Wextra -Werror -Iinclude "$work/example.c" -o "$work/example" \
-    -L"$library" -ladaptdl "-Wl,-rpath,$library" >"$work/log" 2>&1; then
+    -L"$library" -ladaptdl-nn -ladaptdl "-Wl,-rpath,$library" >"$work/log" 2>&1; then
     echo "not ok - $name: $(head -n 1 "$work/log")"
     exit 1
 fi

@@ -2,7 +2,7 @@
 #include "conformance/suite.h"
 
 #include "backend/local.h"
-#include "backend/procs.h"
+#include "proc/procs.h"
 #include "backend/record.h"
 
 #include <ctype.h>

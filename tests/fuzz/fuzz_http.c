@@ -1,5 +1,5 @@
 /* A server that wants to break the plain HTTP client: its answer in two pieces, and a URL. */
-#include "client/http_parse.h"
+#include "http/parse.h"
 
 #include <stdlib.h>
 #include <string.h>

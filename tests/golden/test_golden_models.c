@@ -109,7 +109,7 @@ static size_t read_points(const json_t *item, adl_profile_point *points, size_t 
         double v[5];
         for (size_t j = 0; j < ADLI_COUNT(fields); j++)
             v[j] = json_number_value(json_array_get(json_object_get(item, fields[j]), i));
-        points[i] = (adl_profile_point){(int)v[0], (int)v[1], v[2], v[3], v[4]};
+        points[i] = (adl_profile_point){(int)v[0], (int)v[1], v[2], v[3], v[4], 0};
     }
     return count <= most ? count : 0;
 }

@@ -206,7 +206,7 @@ static void train(adl_context *ctx, const plan *job, ledger *book, adl_loader *l
                 book->steps++;
         }
     if (!adl_stopped(ctx))
-        adl_fail(ctx, sync_ledger(book));
+        adl_context_fail(ctx, sync_ledger(book));
 }
 
 int main(int argc, char **argv)
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
     options.hints_interval_s = 0.3;
     adl_status status = adl_init(&options, &ctx);
     if (status == ADL_OK) {
-        adl_fail(ctx, prepare(ctx, &job, &book, &loader));
+        adl_context_fail(ctx, prepare(ctx, &job, &book, &loader));
         if (!adl_stopped(ctx))
             train(ctx, &job, &book, loader);
     } else

@@ -81,12 +81,12 @@ static void other_calls(adlt_replica *replica)
             if (epoch == 1) {
                 adl_status status = adl_group_barrier(adl_context_group(replica->ctx));
                 CHECK_INT(status, ADL_EINVAL);
-                adl_fail(replica->ctx, status);
+                adl_context_fail(replica->ctx, status);
             } else if (batches >= 3) {
                 adl_status status = adl_group_allreduce(adl_context_group(replica->ctx), &value, 1,
                                                         ADL_TYPE_I64, ADL_REDUCE_SUM);
                 CHECK_INT(status, ADL_EINVAL);
-                adl_fail(replica->ctx, status);
+                adl_context_fail(replica->ctx, status);
             }
             if (++batches == 3 && replica->rank == 1)
                 break;

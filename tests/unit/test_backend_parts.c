@@ -4,7 +4,7 @@
 #include "backend/claim.h"
 #include "backend/keeper.h"
 #include "backend/plan.h"
-#include "backend/procs.h"
+#include "proc/procs.h"
 #include "backend/record.h"
 #include "base/dirs.h"
 #include "harness.h"

@@ -387,7 +387,7 @@ static void one_fails(adlt_replica *replica)
         ADL_BATCHES (loader, batch)
             if (replica->rank == 1 && batch->number == 20) {
                 adli_fail(ADL_EIO, "image 7 is not there");
-                adl_fail(replica->ctx, ADL_EIO);
+                adl_context_fail(replica->ctx, ADL_EIO);
             }
     CHECK_INT(adl_context_status(replica->ctx), replica->rank == 1 ? ADL_EIO : ADL_EPEER);
     CHECK(strstr(adl_context_error(replica->ctx), "image 7 is not there"));

@@ -92,7 +92,7 @@ static void stop_in_epoch(adlt_replica *replica)
     ADL_EPOCHS (replica->ctx, epoch, 5) {
         if (epoch == 2) {
             adli_fail(ADL_EIO, "no more");
-            CHECK_INT(adl_fail(replica->ctx, ADL_EIO), ADL_EIO);
+            CHECK_INT(adl_context_fail(replica->ctx, ADL_EIO), ADL_EIO);
         }
         CHECK(epoch <= 2);
     }

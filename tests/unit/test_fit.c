@@ -45,10 +45,14 @@ static void make_problem(uint64_t seed, fit_case *out)
         int nodes = adli_rng_range(&rng, 1, max_nodes);
         int replicas = adli_rng_range(&rng, nodes, nodes * gpus);
         double bsz = one_bsz ? 64 : adli_rng_range(&rng, 8, 512);
-        out->points[i] = (adl_profile_point){
-            nodes, replicas, bsz, adl_accum_time(&out->truth, bsz) * exp(noise * gaussian(&rng)),
-            adl_optim_time(&out->truth, adl_shape_of(nodes, replicas), bsz) *
-                exp(noise * gaussian(&rng))};
+        out->points[i] =
+            (adl_profile_point){nodes,
+                                replicas,
+                                bsz,
+                                adl_accum_time(&out->truth, bsz) * exp(noise * gaussian(&rng)),
+                                adl_optim_time(&out->truth, adl_shape_of(nodes, replicas), bsz) *
+                                    exp(noise * gaussian(&rng)),
+                                0};
     }
 }
 
@@ -208,7 +212,7 @@ TEST(the_reported_objective_is_that_of_the_parameters)
 
 TEST(one_batch_size_splits_the_time_in_half)
 {
-    const adl_profile_point points[] = {{1, 1, 64, 0.1, 0.1}, {1, 1, 64, 0.3, 0.3}};
+    const adl_profile_point points[] = {{1, 1, 64, 0.1, 0.1, 0}, {1, 1, 64, 0.3, 0.3, 0}};
     adl_fit_result fit;
     REQUIRE_OK(adl_fit(points, 2, &fit));
     CHECK_NEAR(fit.perf.alpha_c, 0.1, 1e-12); /* half of the mean */
@@ -218,20 +222,20 @@ TEST(one_batch_size_splits_the_time_in_half)
 TEST(unseen_networks_stay_optimistic)
 {
     adl_fit_result fit;
-    const adl_profile_point single[] = {{1, 1, 64, 0.1, 0.1}, {1, 1, 128, 0.18, 0.18}};
+    const adl_profile_point single[] = {{1, 1, 64, 0.1, 0.1, 0}, {1, 1, 128, 0.18, 0.18, 0}};
     REQUIRE_OK(adl_fit(single, 2, &fit));
     CHECK_NEAR(fit.perf.alpha_r, 1e-8, 1e-12);
     CHECK_NEAR(fit.perf.beta_r, 1e-8, 1e-12);
     CHECK_NEAR(fit.perf.alpha_n, 1.1e-8, 1e-12);
     CHECK_NEAR(fit.perf.beta_n, 1.1e-8, 1e-12);
 
-    const adl_profile_point two[] = {{1, 1, 64, 0.1, 0.1}, {1, 2, 128, 0.18, 0.22}};
+    const adl_profile_point two[] = {{1, 1, 64, 0.1, 0.1, 0}, {1, 2, 128, 0.18, 0.22, 0}};
     REQUIRE_OK(adl_fit(two, 2, &fit));
     CHECK(fit.perf.alpha_r > 0.01);
     CHECK_NEAR(fit.perf.beta_r, 1e-8, 1e-12); /* no R > 2 */
     CHECK_NEAR(fit.perf.alpha_n, 1.1 * fit.perf.alpha_r, 1e-12);
 
-    const adl_profile_point across[] = {{2, 2, 64, 0.1, 0.15}, {2, 4, 128, 0.18, 0.3}};
+    const adl_profile_point across[] = {{2, 2, 64, 0.1, 0.15, 0}, {2, 4, 128, 0.18, 0.3, 0}};
     REQUIRE_OK(adl_fit(across, 2, &fit));
     CHECK(fit.perf.alpha_n > 0.01);
     CHECK_NEAR(fit.perf.alpha_r, 1e-8, 1e-12);
@@ -242,22 +246,22 @@ TEST(unseen_networks_stay_optimistic)
 
 TEST(points_that_cannot_be_are_left_out_and_counted)
 {
-    const adl_profile_point good = {1, 2, 64, 0.1, 0.12};
+    const adl_profile_point good = {1, 2, 64, 0.1, 0.12, 0};
     const adl_profile_point points[] = {
         good,
-        {0, 2, 64, 0.1, 0.12},
-        {3, 2, 64, 0.1, 0.12},
-        {-1, -1, 64, 0.1, 0.12},
-        {1, 2, 0, 0.1, 0.12},
-        {1, 2, NAN, 0.1, 0.12},
-        {1, 2, INFINITY, 0.1, 0.12},
-        {1, 2, 64, 0, 0.12},
-        {1, 2, 64, -1, 0.12},
-        {1, 2, 64, NAN, 0.12},
-        {1, 2, 64, 0.1, INFINITY},
-        {1, 2, 64, 0.1, 0},
-        {1, 2, 64, 1e-300, 0.12},
-        {1, 2, 64, 0.1, 1e300},
+        {0, 2, 64, 0.1, 0.12, 0},
+        {3, 2, 64, 0.1, 0.12, 0},
+        {-1, -1, 64, 0.1, 0.12, 0},
+        {1, 2, 0, 0.1, 0.12, 0},
+        {1, 2, NAN, 0.1, 0.12, 0},
+        {1, 2, INFINITY, 0.1, 0.12, 0},
+        {1, 2, 64, 0, 0.12, 0},
+        {1, 2, 64, -1, 0.12, 0},
+        {1, 2, 64, NAN, 0.12, 0},
+        {1, 2, 64, 0.1, INFINITY, 0},
+        {1, 2, 64, 0.1, 0, 0},
+        {1, 2, 64, 1e-300, 0.12, 0},
+        {1, 2, 64, 0.1, 1e300, 0},
     };
     adl_fit_result fit, alone;
     REQUIRE_OK(adl_fit(points, ADLI_COUNT(points), &fit));
@@ -284,8 +288,8 @@ TEST(any_numbers_give_finite_parameters)
         for (size_t i = 0; i < count; i++)
             points[i] = (adl_profile_point){
                 adli_rng_range(&rng, round % 2 - 1, 4), adli_rng_range(&rng, -1, 64),
-                wild[adli_rng_below(&rng, kinds)], wild[adli_rng_below(&rng, kinds)],
-                wild[adli_rng_below(&rng, kinds)]};
+                wild[adli_rng_below(&rng, kinds)],      wild[adli_rng_below(&rng, kinds)],
+                wild[adli_rng_below(&rng, kinds)],      0};
         adl_fit_result fit;
         if (adl_fit(points, count, &fit) != ADL_OK) {
             CHECK_INT(fit.used, 0);

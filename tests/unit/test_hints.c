@@ -13,7 +13,7 @@
 
 TEST(the_document_has_every_field_of_the_specification)
 {
-    adl_profile_point points[] = {{1, 1, 64, 0.25, 0.5}, {2, 4, 32, 0.125, 0.75}};
+    adl_profile_point points[] = {{1, 1, 64, 0.25, 0.5, 0}, {2, 4, 32, 0.125, 0.75, 0}};
     adli_metrics_view view = {.facts = {.init_batch_size = 64,
                                         .batch_size = 128,
                                         .max_batch_size = 1028,

@@ -1,33 +1,11 @@
-/* Both HTTP clients, on libcurl and on plain sockets, must behave alike; and the parsers of the plain one
- * are walked through every way an answer can be cut. */
+/* The HTTP client against servers that answer, hang and vanish; and its parsers, walked through every way an
+ * answer can be cut. TLS has a test of its own. */
 #include "harness.h"
 
 #include "base/mem.h"
-#include "client/http.h"
-#include "client/http_parse.h"
+#include "http/http.h"
+#include "http/parse.h"
 #include "http_server.h"
-
-/* http_plain.c under its other names, see src/client/CMakeLists.txt. */
-adl_status adli_plain_new(adli_http **out);
-void adli_plain_free(adli_http *http);
-void adli_plain_cancel(adli_http *http);
-adl_status adli_plain_exchange(adli_http *http, const adli_http_request *request, adli_buf *answer,
-                               int *code);
-
-typedef struct client {
-    const char *name;
-    adl_status (*open)(adli_http **out);
-    void (*free)(adli_http *http);
-    void (*cancel)(adli_http *http);
-    adl_status (*exchange)(adli_http *http, const adli_http_request *request, adli_buf *answer,
-                           int *code);
-} client;
-
-static const client clients[] = {
-    {"libcurl", adli_http_new, adli_http_free, adli_http_cancel, adli_http_exchange},
-    {"plain", adli_plain_new, adli_plain_free, adli_plain_cancel, adli_plain_exchange},
-};
-enum { CLIENTS = 2, PLAIN = 1 };
 
 /* ---- exchanges --------------------------------------------------------------------------------- */
 
@@ -48,9 +26,8 @@ static int echo(void *user, const adlt_request *request, char *answer, size_t ca
     return strcmp(request->path, "/missing") == 0 ? 404 : 200;
 }
 
-static adl_status ask(const client *c, adli_http *http, int port, const char *method,
-                      const char *path, const char *body, size_t length, adli_buf *answer,
-                      int *code)
+static adl_status ask(adli_http *http, int port, const char *method, const char *path,
+                      const char *body, size_t length, adli_buf *answer, int *code)
 {
     char url[256];
     snprintf(url, sizeof url, "http://127.0.0.1:%d%s", port, path);
@@ -59,10 +36,10 @@ static adl_status ask(const client *c, adli_http *http, int port, const char *me
                                  .body = body,
                                  .body_length = length,
                                  .timeout_ms = strcmp(path, "/hang") == 0 ? 150 : 10000};
-    return c->exchange(http, &request, answer, code);
+    return adli_http_exchange(http, &request, answer, code);
 }
 
-static void check_exchanges(const client *c)
+TEST(requests_and_answers)
 {
     adlt_server server = {.answer = echo};
     adli_http *http;
@@ -70,34 +47,26 @@ static void check_exchanges(const client *c)
     int code;
     adli_buf_init(&answer, 1000);
     REQUIRE(adlt_server_start(&server));
-    REQUIRE_OK(c->open(&http));
-    CHECK_OK(ask(c, http, server.port, "GET", "/a/b?c=1#d", NULL, 0, &answer, &code));
+    REQUIRE_OK(adli_http_new(&http));
+    CHECK_OK(ask(http, server.port, "GET", "/a/b?c=1#d", NULL, 0, &answer, &code));
     CHECK_STR(answer.data, "GET /a/b?c=1 0 ");
     CHECK_INT(code, 200);
-    CHECK_OK(ask(c, http, server.port, "GET", "", NULL, 0, &answer, &code));
+    CHECK_OK(ask(http, server.port, "GET", "", NULL, 0, &answer, &code));
     CHECK_STR(answer.data, "GET / 0 ");
-    CHECK_OK(ask(c, http, server.port, "PUT", "/x", "{\"a\": 1}", 8, &answer, &code));
+    CHECK_OK(ask(http, server.port, "PUT", "/x", "{\"a\": 1}", 8, &answer, &code));
     CHECK_STR(answer.data, "PUT /x 8 {\"a\": 1}");
-    CHECK_OK(ask(c, http, server.port, "DELETE", "/missing", NULL, 0, &answer, &code));
+    CHECK_OK(ask(http, server.port, "DELETE", "/missing", NULL, 0, &answer, &code));
     CHECK_INT(code, 404);
-    CHECK_FAILS(ask(c, http, server.port, "GET", "/big", NULL, 0, &answer, &code), ADL_EINVAL,
+    CHECK_FAILS(ask(http, server.port, "GET", "/big", NULL, 0, &answer, &code), ADL_EINVAL,
                 "larger than 1000 bytes");
-    CHECK_FAILS(ask(c, http, server.port, "GET", "/drop", NULL, 0, &answer, &code), ADL_ENET,
-                "/drop");
-    CHECK_OK(ask(c, http, server.port, "GET", "/again", NULL, 0, &answer, &code)); /* it recovers */
-    CHECK_FAILS(ask(c, http, server.port, "GET", "/hang", NULL, 0, &answer, &code), ADL_ETIMEOUT,
+    CHECK_FAILS(ask(http, server.port, "GET", "/drop", NULL, 0, &answer, &code), ADL_ENET, "/drop");
+    CHECK_OK(ask(http, server.port, "GET", "/again", NULL, 0, &answer, &code)); /* it recovers */
+    CHECK_FAILS(ask(http, server.port, "GET", "/hang", NULL, 0, &answer, &code), ADL_ETIMEOUT,
                 "/hang");
     adlt_server_stop(&server);
-    CHECK_FAILS(ask(c, http, server.port, "GET", "/", NULL, 0, &answer, &code), ADL_ENET,
-                "127.0.0.1");
-    c->free(http);
+    CHECK_FAILS(ask(http, server.port, "GET", "/", NULL, 0, &answer, &code), ADL_ENET, "127.0.0.1");
+    adli_http_free(http);
     adli_buf_fini(&answer);
-}
-
-TEST(requests_and_answers)
-{
-    for (int i = 0; i < CLIENTS; i++)
-        check_exchanges(&clients[i]);
 }
 
 TEST(a_large_body_is_sent_whole)
@@ -105,33 +74,25 @@ TEST(a_large_body_is_sent_whole)
     enum { LENGTH = 900000 }; /* more than a socket holds, less than the server does */
     char *body = malloc(LENGTH);
     memset(body, 'b', LENGTH);
-    for (int i = 0; i < CLIENTS; i++) {
-        adlt_server server = {.answer = echo};
-        adli_http *http;
-        adli_buf answer;
-        int code;
-        adli_buf_init(&answer, 1000);
-        REQUIRE(adlt_server_start(&server));
-        REQUIRE_OK(clients[i].open(&http));
-        CHECK_OK(ask(&clients[i], http, server.port, "PUT", "/l", body, LENGTH, &answer, &code));
-        CHECK_STR(answer.data, "PUT /l 900000 ");
-        clients[i].free(http);
-        adlt_server_stop(&server);
-        adli_buf_fini(&answer);
-    }
+    adlt_server server = {.answer = echo};
+    adli_http *http;
+    adli_buf answer;
+    int code;
+    adli_buf_init(&answer, 1000);
+    REQUIRE(adlt_server_start(&server));
+    REQUIRE_OK(adli_http_new(&http));
+    CHECK_OK(ask(http, server.port, "PUT", "/l", body, LENGTH, &answer, &code));
+    CHECK_STR(answer.data, "PUT /l 900000 ");
+    adli_http_free(http);
+    adlt_server_stop(&server);
+    adli_buf_fini(&answer);
     free(body);
 }
 
-typedef struct cancelling {
-    const client *client;
-    adli_http *http;
-} cancelling;
-
 static void *cancel_soon(void *user)
 {
-    cancelling *self = user;
     usleep(50000);
-    self->client->cancel(self->http);
+    adli_http_cancel(user);
     return NULL;
 }
 
@@ -142,56 +103,54 @@ static bool say_yes(void *user)
 
 TEST(a_request_can_be_cancelled)
 {
-    for (int i = 0; i < CLIENTS; i++) {
-        adlt_server server = {.answer = echo};
-        cancelling self = {.client = &clients[i]};
-        adli_buf answer;
-        pthread_t thread;
-        int code, asked = 0;
-        char url[64];
-        adli_buf_init(&answer, 1000);
-        REQUIRE(adlt_server_start(&server));
-        REQUIRE_OK(clients[i].open(&self.http));
-        snprintf(url, sizeof url, "http://127.0.0.1:%d/hang", server.port);
-        adli_http_request request = {.method = "GET",
-                                     .url = url,
-                                     .timeout_ms = 600000,
-                                     .cancelled = say_yes,
-                                     .cancel_context = &asked};
-        CHECK_FAILS(clients[i].exchange(self.http, &request, &answer, &code), ADL_EINTR,
-                    "cancelled");
-        request.cancelled = NULL;
-        pthread_create(&thread, NULL, cancel_soon, &self);
-        CHECK_FAILS(clients[i].exchange(self.http, &request, &answer, &code), ADL_EINTR,
-                    "cancelled");
-        pthread_join(thread, NULL);
-        CHECK_FAILS(clients[i].exchange(self.http, &request, &answer, &code), ADL_EINTR,
-                    "cancelled"); /* for good */
-        clients[i].free(self.http);
-        adlt_server_stop(&server);
-        adli_buf_fini(&answer);
-    }
+    adlt_server server = {.answer = echo};
+    adli_http *http;
+    adli_buf answer;
+    pthread_t thread;
+    int code, asked = 0;
+    char url[64];
+    adli_buf_init(&answer, 1000);
+    REQUIRE(adlt_server_start(&server));
+    REQUIRE_OK(adli_http_new(&http));
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/hang", server.port);
+    adli_http_request request = {.method = "GET",
+                                 .url = url,
+                                 .timeout_ms = 600000,
+                                 .cancelled = say_yes,
+                                 .cancel_context = &asked};
+    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_EINTR, "cancelled");
+    request.cancelled = NULL;
+    pthread_create(&thread, NULL, cancel_soon, http);
+    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_EINTR, "cancelled");
+    pthread_join(thread, NULL);
+    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_EINTR,
+                "cancelled"); /* for good */
+    adli_http_free(http);
+    adlt_server_stop(&server);
+    adli_buf_fini(&answer);
 }
 
 TEST(wrong_urls_are_refused)
 {
-    static const char *const bad[] = {"ftp://x/",        "x",           "",
-                                      "http://",         "http://:80/", "http://a:0x50/",
-                                      "http://a:99999/", "http://[::1/"};
+    static const char *const bad[] = {"ftp://x/",
+                                      "x",
+                                      "",
+                                      "http://",
+                                      "http://:80/",
+                                      "http://a:0x50/",
+                                      "http://a:99999/",
+                                      "http://[::1/",
+                                      "https://"};
     adli_buf answer;
     adli_http *http;
     int code;
     adli_buf_init(&answer, 100);
-    for (int i = 0; i < CLIENTS; i++) {
-        REQUIRE_OK(clients[i].open(&http));
-        for (size_t k = 0; k < ADLI_COUNT(bad); k++) {
-            adli_http_request request = {.method = "GET", .url = bad[k], .timeout_ms = 100};
-            adl_status status = clients[i].exchange(http, &request, &answer, &code);
-            /* libcurl calls some of them unreachable instead */
-            CHECK(status == ADL_EINVAL || (i != PLAIN && status == ADL_ENET));
-        }
-        clients[i].free(http);
+    REQUIRE_OK(adli_http_new(&http));
+    for (size_t k = 0; k < ADLI_COUNT(bad); k++) {
+        adli_http_request request = {.method = "GET", .url = bad[k], .timeout_ms = 100};
+        CHECK(adli_http_exchange(http, &request, &answer, &code) == ADL_EINVAL);
     }
+    adli_http_free(http);
     adli_buf_fini(&answer);
 }
 
@@ -209,7 +168,8 @@ TEST(urls_are_taken_apart)
     CHECK(!strcmp(url.host, "fe80::1") && !strcmp(url.port, "81"));
     REQUIRE_OK(adli_url_parse("http://me:p%40ss@host:1/", &url));
     CHECK(!strcmp(url.host, "host") && !strcmp(url.user, "me:p@ss"));
-    CHECK_FAILS(adli_url_parse("https://secure/", &url), ADL_EINVAL, "https is not supported");
+    REQUIRE_OK(adli_url_parse("https://secure/", &url));
+    CHECK(url.tls && !strcmp(url.host, "secure") && !strcmp(url.port, "443"));
     CHECK_FAILS(adli_url_parse("http://a b/", &url), ADL_EINVAL, "space");
     CHECK_FAILS(adli_url_parse("http://me%zz@host/", &url), ADL_EINVAL, "password");
     CHECK_FAILS(adli_url_parse("ftp://me:secret@host/", &url), ADL_EINVAL, "ftp://host/");

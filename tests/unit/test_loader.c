@@ -409,7 +409,7 @@ static void grown_data(adlt_replica *replica)
     } else {
         CHECK_INT(status, ADL_EINVAL);
         CHECK(strstr(adl_error(), "the checkpoint is of 20 examples, the data set has 21"));
-        adl_fail(replica->ctx, status);
+        adl_context_fail(replica->ctx, status);
     }
 }
 

@@ -742,6 +742,67 @@ TEST(snapshot_check_refuses_impossible_counts)
     adlt_world_fini(&world);
 }
 
+/* ---- prices ---- */
+
+/* Eight equal jobs on two nodes of eight, of which every second declares its work. */
+static void half_hinted(adlt_world *world)
+{
+    adli_rng rng;
+    adlt_world_init(world, 2, 8, 1);
+    for (int n = 0; n < 2; n++)
+        world->nodes[n].capacity.amount[0] = 8;
+    for (int j = 0; j < 8; j++) {
+        adl_job *job = &world->jobs[j];
+        adli_rng_init(&rng, 5);
+        job->request.amount[0] = 1;
+        job->max_replicas = 16;
+        job->max_profiled = 16;
+        job->model = adlt_random_model(&rng, 16);
+        job->progress = 100;
+        job->total_work = j % 2 ? 0 : 3000 + 100 * j;
+    }
+    world->snapshot.shared_models = true;
+}
+
+/* Weights on two scales would give everything to one half of them. */
+TEST(jobs_that_declare_work_and_jobs_that_do_not_are_weighed_alike)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    half_hinted(&world);
+    REQUIRE_OK(adl_policy_new("rank", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    int got[2] = {0};
+    for (int j = 0; j < 8; j++)
+        got[j % 2] += decision.jobs[j].replicas;
+    printf("info - %d devices for those that declare, %d for those that do not\n", got[0], got[1]);
+    CHECK(got[0] >= 5 && got[1] >= 5);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
+/* A job that never ran loses nothing by being started: no penalty may keep it waiting. */
+TEST(a_short_job_that_never_ran_is_not_kept_waiting)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    half_hinted(&world);
+    for (int j = 0; j < 8; j++)
+        world.jobs[j].total_work = 1e6;
+    world.jobs[7].total_work = 101; /* a second of work, of which the restart would be most */
+    world.jobs[7].restart_cost_s = 30;
+    REQUIRE_OK(adl_policy_new("rank", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK(decision.jobs[7].replicas >= 1);
+    CHECK_NEAR(decision.jobs[7].restart_cost, 0, 1e-9);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
 /* ---- parameters ---- */
 
 TEST(parameters_keep_to_their_ranges)

@@ -16,8 +16,12 @@ static const char workload_path[] = "examples/traces/workload-small.csv";
 
 static adli_sim_options options_for(const char *policy)
 {
-    return (adli_sim_options){
-        .policy = policy, .nodes = 4, .gpus = 4, .interval_s = 60, .rescale_delay_s = 30};
+    return (adli_sim_options){.policy = policy,
+                              .nodes = 4,
+                              .gpus = 4,
+                              .interval_s = 60,
+                              .rescale_delay_s = 30,
+                              .resize_delay_s = -1};
 }
 
 static const char *const cheap[] = {"rank", "tiresias", "optimus", "fifo"};
@@ -81,6 +85,49 @@ TEST(the_same_seed_gives_the_same_log_on_any_number_of_threads)
         adli_batch_fini(&batch[i]);
         adli_workload_fini(&workloads[i]);
     }
+    adli_traces_fini(&traces);
+}
+
+static adli_sim_result simulated(const adli_workload *workload, adli_sim_options options)
+{
+    adli_sim_result result;
+    if (adli_simulate(workload, &options, NULL, &result) != ADL_OK)
+        ADLT_FAIL("%s", adl_error());
+    return result;
+}
+
+/* Rounds by event come sooner, jobs learn from each other, restarts cost what they are said to. */
+TEST(the_switches_of_the_world_do_what_they_say)
+{
+    adli_traces traces;
+    adli_workload workload;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    REQUIRE_OK(adli_workload_load(workload_path, &traces, &workload));
+    adli_sim_options options = options_for("rank");
+    adli_sim_result plain = simulated(&workload, options);
+    options.event = true;
+    adli_sim_result event = simulated(&workload, options);
+    CHECK(event.rounds > plain.rounds && event.p50_s < plain.p50_s);
+    options.pool = true;
+    adli_sim_result pool = simulated(&workload, options);
+    CHECK(pool.restarts_per_job < event.restarts_per_job);
+    options.resize_delay_s = 0;
+    adli_sim_result in_place = simulated(&workload, options);
+    CHECK(in_place.avg_jct_s < pool.avg_jct_s);
+    options.rescale_delay_s = 0;
+    adli_sim_result free_of_charge = simulated(&workload, options);
+    CHECK(free_of_charge.avg_jct_s < in_place.avg_jct_s);
+    options = options_for("rank");
+    options.noise = 0.5;
+    adli_sim_result noisy = simulated(&workload, options);
+    CHECK(noisy.avg_jct_s != plain.avg_jct_s);
+    options.seed = 1;
+    adli_sim_result other = simulated(&workload, options);
+    CHECK(other.avg_jct_s != noisy.avg_jct_s);
+    adli_sim_result *all[] = {&plain, &event, &pool, &in_place, &noisy, &free_of_charge, &other};
+    for (size_t i = 0; i < ADLI_COUNT(all); i++)
+        adli_sim_result_fini(all[i]);
+    adli_workload_fini(&workload);
     adli_traces_fini(&traces);
 }
 

@@ -70,9 +70,13 @@ TEST(without_a_model_speedup_is_linear)
 /* A measurement that is `factor` times what the model says. */
 static adl_profile_point measured(int nodes, int replicas, double bsz, double factor)
 {
-    return (adl_profile_point){nodes, replicas, bsz, 0.1,
-                               factor *
-                                   adl_optim_time(&model.perf, adl_shape_of(nodes, replicas), bsz)};
+    return (adl_profile_point){
+        nodes,
+        replicas,
+        bsz,
+        0.1,
+        factor * adl_optim_time(&model.perf, adl_shape_of(nodes, replicas), bsz),
+        0};
 }
 
 static double correction(adl_speedup *speedup, int nodes, int replicas)
@@ -85,8 +89,8 @@ TEST(measured_times_correct_the_rate)
 {
     const adl_profile_point profile[] = {
         measured(1, 8, 64, 4),  measured(1, 2, 64, 2),   measured(1, 2, 128, 0.5),
-        measured(2, 16, 64, 3), measured(4, 16, 64, 12), {1, 4, 64, 0.1, NAN},
-        {1, 4, 64, 0.1, -1},    {9, 4, 64, 0.1, 100},    {1, 4, NAN, 0.1, 100},
+        measured(2, 16, 64, 3), measured(4, 16, 64, 12), {1, 4, 64, 0.1, NAN, 0},
+        {1, 4, 64, 0.1, -1, 0}, {9, 4, 64, 0.1, 100, 0}, {1, 4, NAN, 0.1, 100, 0},
     };
     adl_speedup *speedup;
     REQUIRE_OK(adl_speedup_new(&model, &limits, profile, ADLI_COUNT(profile), 64, &speedup));
@@ -114,7 +118,7 @@ TEST(what_was_measured_on_one_node_counts_for_two)
 
 TEST(wild_measurements_leave_the_rate_finite)
 {
-    const adl_profile_point profile[] = {{1, 2, 64, 1, 1e-300}, {2, 2, 64, 1, 1e300}};
+    const adl_profile_point profile[] = {{1, 2, 64, 1, 1e-300, 0}, {2, 2, 64, 1, 1e300, 0}};
     adl_speedup *speedup;
     REQUIRE_OK(adl_speedup_new(&model, &limits, profile, 2, 4, &speedup));
     CHECK(isfinite(adl_speedup_rate(speedup, adl_shape_of(1, 2))));
@@ -173,4 +177,60 @@ TEST(every_allocation_may_fail)
         adli_mem_fail_at(0);
         CHECK(speedup == NULL);
     }
+}
+
+TEST(types_have_models_of_their_own_or_are_projected)
+{
+    adl_goodput fast = model;
+    fast.perf.alpha_c /= 4;
+    fast.perf.beta_c /= 4;
+    const adl_type_model types[] = {{.model = &model, .limits = &limits, .speed = 10},
+                                    {.limits = &limits, .speed = 25},
+                                    {.model = &fast, .limits = &limits, .speed = 35},
+                                    {.limits = &limits}};
+    adl_speedup *speedup, *slow, *quick;
+    REQUIRE_OK(adl_speedup_new_types(types, 4, 64, &speedup));
+    REQUIRE_OK(adl_speedup_new(&model, &limits, NULL, 0, 64, &slow));
+    REQUIRE_OK(adl_speedup_new(&fast, &limits, NULL, 0, 64, &quick));
+    for (int r = 1; r <= 64; r++) {
+        adl_shape shape = adl_shape_of(r > 4 ? 2 : 1, r), on = shape;
+        CHECK(adl_speedup_rate(speedup, shape) == adl_speedup_rate(slow, shape));
+        CHECK(adl_speedup_get(speedup, shape) == adl_speedup_get(slow, shape));
+        on.type = 1;
+        CHECK_NEAR(adl_speedup_rate(speedup, on), 2.5 * adl_speedup_rate(slow, shape), 1e-15);
+        CHECK_NEAR(adl_speedup_get(speedup, on), 2.5 * adl_speedup_get(slow, shape), 1e-15);
+        on.type = 2; /* its own model, against one replica of the first type */
+        CHECK(adl_speedup_rate(speedup, on) == adl_speedup_rate(quick, shape));
+        CHECK_NEAR(adl_speedup_get(speedup, on),
+                   adl_speedup_choice(quick, shape).goodput /
+                       adl_speedup_choice(slow, adl_shape_of(1, 1)).goodput,
+                   1e-15);
+        on.type = 3; /* nobody knows how fast it is */
+        CHECK(adl_speedup_rate(speedup, on) == 0 && adl_speedup_choice(speedup, on).goodput == 0);
+        on.type = 4;
+        CHECK(adl_speedup_rate(speedup, on) == 0);
+        on.type = 7; /* one type: its answers hold for all */
+        CHECK(adl_speedup_rate(slow, on) == adl_speedup_rate(slow, shape));
+    }
+    adl_speedup_free(quick);
+    adl_speedup_free(slow);
+    adl_speedup_free(speedup);
+    CHECK_FAILS(adl_speedup_new_types(types, 0, 64, &speedup), ADL_EINVAL, "0 device types");
+    CHECK_FAILS(adl_speedup_new_types(types, 17, 64, &speedup), ADL_EINVAL, "17 device types");
+}
+
+/* More shapes than the memo has entries: some are computed again, and come out the same. */
+TEST(large_clusters_are_answered_from_a_small_memo)
+{
+    adl_batch_limits wide = {.max_batch_size = 1 << 20, .max_local_bsz = 512};
+    adl_speedup *speedup;
+    REQUIRE_OK(adl_speedup_new(&model, &wide, NULL, 0, 4096, &speedup));
+    for (int turn = 0; turn < 2; turn++)
+        for (int r = 1; r <= 4096; r += 7)
+            for (int nodes = 1; nodes <= (r > 1 ? 2 : 1); nodes++) {
+                adl_batch_choice best;
+                REQUIRE_OK(adl_goodput_optimize(&model, &wide, adl_shape_of(nodes, r), &best));
+                CHECK(adl_speedup_choice(speedup, adl_shape_of(nodes, r)).goodput == best.goodput);
+            }
+    adl_speedup_free(speedup);
 }

@@ -38,7 +38,7 @@ static adl_status run(adl_context *ctx, adl_optim *optim, float *grad)
     if (status == ADL_OK)
         status = adl_dp_new(ctx, &options, &dp);
     if (status != ADL_OK)
-        return adl_fail(ctx, status);
+        return adl_context_fail(ctx, status);
     ADL_EPOCHS (ctx, epoch, 2) {
         ADL_BATCHES (loader, batch) {
             *grad = (float)batch->number;

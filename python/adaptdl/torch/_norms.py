@@ -15,8 +15,8 @@ from torch.utils import dlpack
 
 from adaptdl import _core
 
-EVERY = 8  # of a large gradient, one part in so many is looked at
-LARGE = 16 * 1024
+EVERY = _core.SAMPLE_EVERY  # of a large gradient, one part in so many is looked at
+LARGE = _core.SAMPLE_FROM
 
 
 def _wide(tensor):
@@ -125,8 +125,8 @@ class Bucket:
             moments (tuple or None): Adam's (second moments of each parameter, flat; corrections and eps
                 of each group).
         """
-        every = 1 if moments is None else EVERY
-        return _core.bucket_norms(self._capsule, self.segments, self.count, factor, every, self.turn,
+        turn = -1 if moments is None else self.turn
+        return _core.bucket_norms(self._capsule, self.segments, self.count, factor, turn,
                                   self._capsules(moments))
 
     def keep(self):
@@ -134,12 +134,12 @@ class Bucket:
         if self.before is None:
             self.before = torch.zeros_like(self.block)
         _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments, self.count,
-                          EVERY, self.turn, True)
+                          self.turn, True)
 
     def compare(self, moments):
         """(|g|^2, |h|^2, |g - h|^2) of each group, g the block and h the kept one, one after the other."""
         return _core.bucket_pair(self._capsule, dlpack.to_dlpack(self.before), self.segments,
-                                 self.count, EVERY, self.turn, False, self._capsules(moments))
+                                 self.count, self.turn, False, self._capsules(moments))
 
 
 # ---- measuring on devices: as few kernels as there can be, for all blocks together where possible ----

@@ -17,8 +17,6 @@ from adaptdl.torch._norms import Bucket, flat
 
 __all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
 
-PRECONDITION_AFTER = 5  # steps of Adam
-
 
 def _done(bucket):
     """A future that is done, with the bucket's block. Making one is slow, so there is one per bucket: what
@@ -517,7 +515,7 @@ class AdamGradientNoiseScale(GradientNoiseScale):
 
     def _moments(self, bucket):
         steps = self._meter.steps
-        if steps < PRECONDITION_AFTER:
+        if steps < _core.PRECONDITION_AFTER:
             return None
         state = self._optimizer.state
         # Tensors of the optimizer's state change when a state is loaded, all of them.

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import torch
 
@@ -19,9 +19,8 @@ class ScalingRuleBase:
 
 class AdaScale(ScalingRuleBase): ...
 
-class AdamScale(AdaScale):
+class AdamScale(ScalingRuleBase):
     def __init__(self, power: float = 0.5) -> None: ...
-    def scale_lr(self, scale: float, power: Optional[float] = None) -> Union[float, Sequence[float]]: ...
 
 class LinearScale(ScalingRuleBase): ...
 class SqrtScale(ScalingRuleBase): ...

@@ -1,4 +1,4 @@
-#include "backend/procs.h"
+#include "proc/procs.h"
 
 #include "base/mem.h"
 

@@ -1,8 +1,9 @@
-/* A small HTTP client on libcurl, for short exchanges of JSON: the training runtime's hints and
- * discovery, and the command line. One request at a time, answers with a limit, and a way to end a
- * request from another thread at once, so that a program never waits for a server in order to exit. */
-#ifndef ADLI_CLIENT_HTTP_H
-#define ADLI_CLIENT_HTTP_H
+/* A small HTTP client for short exchanges of JSON: the training runtime's hints and discovery. One request
+ * at a time, answers with a limit, and a way to end a request from another thread at once, so that a
+ * program never waits for a server in order to exit. It speaks HTTP/1.1 on http:// and https://, and knows
+ * neither redirects nor proxies (docs/adr/0130). */
+#ifndef ADLI_HTTP_H
+#define ADLI_HTTP_H
 
 #include "base/buf.h"
 #include "base/status.h"
@@ -23,14 +24,14 @@ typedef struct adli_http_request {
     void *cancel_context;
 } adli_http_request;
 
-/* A client keeps its connection open between requests. It belongs to one thread at a time, except
- * for adli_http_cancel. *out is freed with adli_http_free, or NULL on failure. */
+/* A client belongs to one thread at a time, except for adli_http_cancel. Each exchange has a connection
+ * of its own: they are half a minute apart. *out is freed with adli_http_free, or NULL on failure. */
 ADL_MUST adl_status adli_http_new(adli_http **out);
 void adli_http_free(adli_http *http);
 
 /* One exchange. The answer's body goes into answer (cleared first; its max is the limit), the status
  * code into *code; a code of 400 and more is no failure here.
- *   ADL_ENET      no connection, or it broke; the text names the URL and the reason
+ *   ADL_ENET      no connection, a certificate that is not trusted, or the connection broke; the text names the URL and the reason
  *   ADL_ETIMEOUT  no complete answer within timeout_ms
  *   ADL_EINVAL    a bad URL, or an answer beyond the limit
  *   ADL_EINTR     cancelled */

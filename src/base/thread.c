@@ -1,4 +1,4 @@
-#include "comm/thread.h"
+#include "base/thread.h"
 
 #include <signal.h>
 #include <string.h>

@@ -1,12 +1,9 @@
-/* The HTTP client without libcurl: the same interface (http.h) over plain sockets, for builds that must
- * not depend on a shared library (the Python extension; docs/adr/0080). It speaks http:// only, which is
- * what schedulers inside a cluster speak; https:// is refused with a text that says so. One connection
- * per exchange: requests are 30 seconds apart. */
-#include "client/http.h"
+#include "http/http.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "client/http_parse.h"
+#include "http/parse.h"
+#include "http/tls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +23,8 @@ enum { CONNECT_TIMEOUT_MS = 10000, POLL_MS = 100, REQUEST_MAX = 64 << 20 };
 
 struct adli_http {
     atomic_bool cancelled;
-    int wake; /* eventfd: readable once cancelled */
+    int wake;          /* eventfd: readable once cancelled */
+    adli_trust *trust; /* NULL until an https:// URL is asked for */
 };
 
 /* One exchange under way. */
@@ -35,6 +33,7 @@ typedef struct exchange {
     const adli_http_request *request;
     double until_s;
     int fd;
+    adli_tls *tls; /* NULL: plain */
 } exchange;
 
 adl_status adli_http_new(adli_http **out)
@@ -56,6 +55,7 @@ void adli_http_free(adli_http *http)
 {
     if (!http)
         return;
+    adli_trust_free(http->trust);
     close(http->wake);
     free(http);
 }
@@ -76,6 +76,14 @@ static adl_status fail(const exchange *x, adl_status status, const char *why)
     char shown[512];
     adli_url_show(x->request->url, shown, sizeof shown);
     return adli_fail(status, "%s %s: %s", x->request->method, shown, why);
+}
+
+/* The same with the present error text as the reason. */
+static adl_status fail_again(const exchange *x, adl_status status)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", adl_error());
+    return fail(x, status, why);
 }
 
 /* Waits until the socket is ready for events, the time is up, or somebody cancels. */
@@ -145,53 +153,65 @@ static adl_status connect_to(exchange *x, const adli_url *url)
     return status;
 }
 
+static adl_status start_tls(exchange *x, const adli_url *url)
+{
+    adl_status status = x->http->trust ? ADL_OK : adli_trust_new(&x->http->trust);
+    if (status == ADL_OK)
+        status = adli_tls_new(x->http->trust, x->fd, url->host, &x->tls);
+    return status == ADL_OK ? ADL_OK : fail_again(x, status);
+}
+
+/* After a send or receive that gave -1: waits where that helps. */
+static adl_status after_failure(const exchange *x, short events)
+{
+    if (errno == EAGAIN)
+        return wait_for(x, events, x->until_s);
+    if (errno == EINTR)
+        return ADL_OK;
+    return x->tls ? fail_again(x, ADL_ENET) : fail(x, ADL_ENET, strerror(errno));
+}
+
 static adl_status send_all(const exchange *x, const char *data, size_t length)
 {
-    while (length > 0) {
-        ssize_t sent = send(x->fd, data, length, MSG_NOSIGNAL);
-        if (sent >= 0) {
+    adl_status status = ADL_OK;
+    while (length > 0 && status == ADL_OK) {
+        short events = POLLOUT;
+        ssize_t sent = x->tls ? adli_tls_send(x->tls, data, length, &events)
+                              : send(x->fd, data, length, MSG_NOSIGNAL);
+        if (sent < 0) {
+            status = after_failure(x, events);
+        } else {
             data += sent;
             length -= (size_t)sent;
-        } else if (errno == EAGAIN) {
-            adl_status status = wait_for(x, POLLOUT, x->until_s);
-            if (status != ADL_OK)
-                return status;
-        } else if (errno != EINTR) {
-            return fail(x, ADL_ENET, strerror(errno));
         }
     }
-    return ADL_OK;
+    return status;
 }
 
 static adl_status receive(const exchange *x, adli_answer *parser)
 {
     char piece[16384];
-    while (!adli_answer_done(parser)) {
-        ssize_t got = recv(x->fd, piece, sizeof piece, 0);
-        adl_status status = ADL_OK;
-        if (got > 0)
-            status = adli_answer_feed(parser, piece, (size_t)got);
-        else if (got == 0)
-            status = adli_answer_end(parser);
-        else if (errno == EAGAIN)
-            status = wait_for(x, POLLIN, x->until_s);
-        else if (errno != EINTR)
-            return fail(x, ADL_ENET, strerror(errno));
-        if (status == ADL_OK)
-            continue;
-        if (got < 0)
-            return status; /* of wait_for: complete already */
-        char why[256];
-        snprintf(why, sizeof why, "%s", adl_error());
-        return fail(x, status, why);
+    adl_status status = ADL_OK;
+    while (status == ADL_OK && !adli_answer_done(parser)) {
+        short events = POLLIN;
+        ssize_t got = x->tls ? adli_tls_receive(x->tls, piece, sizeof piece, &events)
+                             : recv(x->fd, piece, sizeof piece, 0);
+        if (got < 0) {
+            status = after_failure(x, events);
+        } else {
+            status =
+                got > 0 ? adli_answer_feed(parser, piece, (size_t)got) : adli_answer_end(parser);
+            if (status != ADL_OK)
+                status = fail_again(x, status);
+        }
     }
-    return ADL_OK;
+    return status;
 }
 
 adl_status adli_http_exchange(adli_http *http, const adli_http_request *request, adli_buf *answer,
                               int *code)
 {
-    exchange x = {http, request, adli_monotonic_s() + request->timeout_ms / 1000.0, -1};
+    exchange x = {http, request, adli_monotonic_s() + request->timeout_ms / 1000.0, -1, NULL};
     adli_url url;
     adli_answer parser;
     adli_buf head;
@@ -205,6 +225,8 @@ adl_status adli_http_exchange(adli_http *http, const adli_http_request *request,
         status = fail(&x, ADL_EINTR, "cancelled");
     if (status == ADL_OK)
         status = connect_to(&x, &url);
+    if (status == ADL_OK && url.tls)
+        status = start_tls(&x, &url);
     if (status == ADL_OK)
         status = send_all(&x, head.data, head.length);
     if (status == ADL_OK && request->body)
@@ -213,6 +235,7 @@ adl_status adli_http_exchange(adli_http *http, const adli_http_request *request,
         adli_answer_init(&parser, answer, code, strcmp(request->method, "HEAD") == 0);
         status = receive(&x, &parser);
     }
+    adli_tls_free(x.tls);
     if (x.fd >= 0)
         close(x.fd);
     adli_buf_fini(&head);

@@ -1,4 +1,4 @@
-#include "client/http_parse.h"
+#include "http/parse.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -54,12 +54,20 @@ static bool decode_user(const char *from, size_t length, char *out, size_t capac
     return true;
 }
 
+static const char *default_port(const adli_url *url)
+{
+    return url->tls ? "443" : "80";
+}
+
 static adl_status parse_port(const char *text, const char *from, size_t length, adli_url *out)
 {
     char *end;
     if (length > 5 || (length > 0 && !isdigit((unsigned char)*from)))
         return bad_url(text, "the port must be from 1 to 65535");
-    snprintf(out->port, sizeof out->port, "%.*s", length ? (int)length : 2, length ? from : "80");
+    if (length)
+        snprintf(out->port, sizeof out->port, "%.*s", (int)length, from);
+    else
+        snprintf(out->port, sizeof out->port, "%s", default_port(out));
     long number = strtol(out->port, &end, 10);
     if (*end != '\0' || number < 1 || number > 65535)
         return bad_url(text, "the port must be from 1 to 65535");
@@ -100,12 +108,10 @@ adl_status adli_url_parse(const char *text, adli_url *out)
     for (const char *at = text; *at; at++)
         if ((unsigned char)*at <= ' ' || *at == 0x7f)
             return bad_url(text, "it has a space or a control character in it");
-    if (strncasecmp(text, "https://", 8) == 0)
-        return bad_url(text, "https is not supported here (this build has no TLS); use http://, or "
-                             "put a proxy in between");
-    if (strncasecmp(text, "http://", 7) != 0)
-        return bad_url(text, "must start with http://");
-    const char *start = text + 7;
+    out->tls = strncasecmp(text, "https://", 8) == 0;
+    if (!out->tls && strncasecmp(text, "http://", 7) != 0)
+        return bad_url(text, "must start with http:// or https://");
+    const char *start = text + (out->tls ? 8 : 7);
     size_t length = strcspn(start, "/?#");
     out->path = start + length;
     out->path_length = strcspn(out->path, "#");
@@ -154,8 +160,8 @@ adl_status adli_request_head(const adli_url *url, const adli_http_request *reque
     adli_buf_printf(out, "%s %s%.*s HTTP/1.1\r\n", request->method, *url->path == '/' ? "" : "/",
                     (int)url->path_length, url->path);
     adli_buf_printf(out, "Host: %s%s%s", bracket ? "[" : "", url->host, bracket ? "]" : "");
-    adli_buf_printf(out, "%s%s\r\n", strcmp(url->port, "80") ? ":" : "",
-                    strcmp(url->port, "80") ? url->port : "");
+    bool usual = strcmp(url->port, default_port(url)) == 0;
+    adli_buf_printf(out, "%s%s\r\n", usual ? "" : ":", usual ? "" : url->port);
     adli_buf_puts(out, "User-Agent: adaptdl\r\nAccept: */*\r\nConnection: close\r\n");
     if (*url->user) {
         adli_buf_puts(out, "Authorization: Basic ");

@@ -1,7 +1,7 @@
 /* Finding and ending processes that are not our children: the descendants of a process, however deep and
  * whatever session they made for themselves, and those that carry a mark in their environment. */
-#ifndef ADLI_BACKEND_PROCS_H
-#define ADLI_BACKEND_PROCS_H
+#ifndef ADLI_PROCS_H
+#define ADLI_PROCS_H
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -1,9 +1,9 @@
 /* The texts of HTTP/1.1, apart from the sockets so that they can be fuzzed: a URL taken apart, the head
  * of a request, and an answer read piece by piece. */
-#ifndef ADLI_CLIENT_HTTP_PARSE_H
-#define ADLI_CLIENT_HTTP_PARSE_H
+#ifndef ADLI_HTTP_PARSE_H
+#define ADLI_HTTP_PARSE_H
 
-#include "client/http.h"
+#include "http/http.h"
 
 #include <stdint.h>
 
@@ -17,13 +17,13 @@ enum {
 typedef struct adli_url {
     char host[ADLI_HOST_MAX + 1]; /* without the brackets of an IPv6 address */
     char port[6];
+    bool tls;                     /* https:// */
     char user[ADLI_USER_MAX + 1]; /* "" when there is none */
     const char *path;             /* in the URL: "" or from '/' or '?' on, up to a '#' */
     size_t path_length;
 } adli_url;
 
-/* http://[user[:password]@]host[:port][/path][?query]. EINVAL names the URL and what is wrong with it;
- * https:// is refused with a text of its own. */
+/* http[s]://[user[:password]@]host[:port][/path][?query]. EINVAL names the URL and what is wrong with it. */
 ADL_MUST adl_status adli_url_parse(const char *text, adli_url *out);
 
 /* The URL without user and password, for messages; cut when it is too long. */

@@ -1,7 +1,7 @@
 /* The library's threads and timed waits: threads take no signals of the program, condition variables
  * use the monotonic clock. */
-#ifndef ADLI_COMM_THREAD_H
-#define ADLI_COMM_THREAD_H
+#ifndef ADLI_BASE_THREAD_H
+#define ADLI_BASE_THREAD_H
 
 #include "base/status.h"
 

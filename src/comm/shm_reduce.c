@@ -75,7 +75,7 @@ typedef struct heading {
     double extra[ADL_REDUCER_EXTRA_MAX];
 } heading;
 
-typedef struct local {
+typedef struct shared {
     adli_transport base;
     adl_reducer *reducer;
     adli_shm shm;
@@ -90,7 +90,7 @@ typedef struct local {
     int spins;         /* what has paid lately */
     uint32_t waits;
     float *tile; /* [TILE] */
-} local;
+} shared;
 
 /* ---- the layout ---- */
 
@@ -125,7 +125,7 @@ static adl_status choose_chunk(adl_reducer *reducer, size_t *out)
     return ADL_OK;
 }
 
-static void lay_out(local *self)
+static void lay_out(shared *self)
 {
     size_t replicas = (size_t)self->reducer->replicas;
     self->slice = slice_of(self->chunk, replicas);
@@ -135,17 +135,17 @@ static void lay_out(local *self)
     self->outboxes = self->inboxes + replicas * PLACES * self->chunk;
 }
 
-static heading *heading_at(const local *self, int rank, uint32_t number)
+static heading *heading_at(const shared *self, int rank, uint32_t number)
 {
     return &self->headings[(size_t)rank * PLACES + number % PLACES];
 }
 
-static float *inbox_at(const local *self, int rank, uint32_t number)
+static float *inbox_at(const shared *self, int rank, uint32_t number)
 {
     return self->inboxes + ((size_t)rank * PLACES + number % PLACES) * self->chunk;
 }
 
-static float *outbox_at(const local *self, int rank, uint32_t number)
+static float *outbox_at(const shared *self, int rank, uint32_t number)
 {
     return self->outboxes + ((size_t)rank * PLACES + number % PLACES) * self->slice;
 }
@@ -187,7 +187,7 @@ static void sleep_on(counter *word, uint32_t wanted)
 
 /* Looks at the counter for a while; true when it got there. On a busy machine the other replica may be
  * waiting for the very core that we spin on, so how long is learnt: as long as it helps. */
-static bool spin(local *self, counter *word, uint32_t wanted)
+static bool spin(shared *self, counter *word, uint32_t wanted)
 {
     if (!self->may_spin)
         return false;
@@ -206,7 +206,7 @@ static bool spin(local *self, counter *word, uint32_t wanted)
 /* A replica that finished a bucket has seen all counters of that bucket: when it then leaves, nobody
  * waits any more for what it was part of. So whoever still waits and sees one leave will wait for
  * ever. */
-static adl_status check_others(local *self)
+static adl_status check_others(shared *self)
 {
     adl_status status = adli_reducer_watch(self->reducer);
     for (int rank = 0; status == ADL_OK && rank < self->reducer->replicas; rank++) {
@@ -223,7 +223,7 @@ static adl_status check_others(local *self)
     return status == ADL_OK ? adli_group_check_left(self->reducer->group) : status;
 }
 
-static adl_status wait_for(local *self, counter *word, uint32_t wanted)
+static adl_status wait_for(shared *self, counter *word, uint32_t wanted)
 {
     if (reached(word, wanted) || spin(self, word, wanted))
         return ADL_OK;
@@ -237,7 +237,7 @@ static adl_status wait_for(local *self, counter *word, uint32_t wanted)
     return ADL_OK;
 }
 
-static adl_status wait_in(local *self, uint32_t number)
+static adl_status wait_in(shared *self, uint32_t number)
 {
     adl_status status = ADL_OK;
     for (int rank = 0; status == ADL_OK && rank < self->reducer->replicas; rank++)
@@ -245,7 +245,7 @@ static adl_status wait_in(local *self, uint32_t number)
     return status;
 }
 
-static adl_status wait_out(local *self, uint32_t number)
+static adl_status wait_out(shared *self, uint32_t number)
 {
     adl_status status = ADL_OK;
     for (int rank = 0; status == ADL_OK && rank < self->reducer->replicas; rank++)
@@ -255,7 +255,7 @@ static adl_status wait_out(local *self, uint32_t number)
 
 /* ---- headings ---- */
 
-static void write_heading(local *self, const adli_bucket *bucket, uint32_t number)
+static void write_heading(shared *self, const adli_bucket *bucket, uint32_t number)
 {
     heading *mine = heading_at(self, self->reducer->rank, number);
     mine->head = (adli_bucket_head){bucket->number, bucket->n, (uint32_t)bucket->extra_count};
@@ -264,7 +264,7 @@ static void write_heading(local *self, const adli_bucket *bucket, uint32_t numbe
 }
 
 /* Same bucket everywhere? Then its doubles are summed in rank order, by everyone. */
-static adl_status read_headings(local *self, const adli_bucket *bucket, uint32_t number)
+static adl_status read_headings(shared *self, const adli_bucket *bucket, uint32_t number)
 {
     const adli_bucket_head *first = &heading_at(self, 0, number)->head;
     for (int rank = 1; rank < self->reducer->replicas; rank++) {
@@ -286,7 +286,7 @@ static adl_status read_headings(local *self, const adli_bucket *bucket, uint32_t
 
 /* tile[n] = sum over ranks of element offset .. offset + n of their inboxes; rank `self` contributes
  * mine[n] where that is given. */
-static void sum_tile(local *self, uint32_t number, size_t offset, const float *mine, size_t n)
+static void sum_tile(shared *self, uint32_t number, size_t offset, const float *mine, size_t n)
 {
     const adl_reducer *reducer = self->reducer;
     const adli_kernels *kernels = reducer->kernels;
@@ -314,7 +314,7 @@ static void sum_tile(local *self, uint32_t number, size_t offset, const float *m
 }
 
 /* Elements into a box, in the type that travels. */
-static void pack(const local *self, float *box, size_t offset, const float *data, size_t n)
+static void pack(const shared *self, float *box, size_t offset, const float *data, size_t n)
 {
     if (n == 0)
         return; /* data may be NULL */
@@ -324,7 +324,7 @@ static void pack(const local *self, float *box, size_t offset, const float *data
         self->reducer->kernels->to_bf16((uint16_t *)(void *)box + offset, data, n);
 }
 
-static void unpack(const local *self, float *data, const float *box, size_t n)
+static void unpack(const shared *self, float *data, const float *box, size_t n)
 {
     if (self->reducer->options.wire == ADL_WIRE_F32)
         memcpy(data, box, n * sizeof *data);
@@ -334,7 +334,7 @@ static void unpack(const local *self, float *data, const float *box, size_t n)
 
 /* ---- one exchange: small buckets ---- */
 
-static adl_status reduce_direct(local *self, const adli_bucket *bucket)
+static adl_status reduce_direct(shared *self, const adli_bucket *bucket)
 {
     uint32_t number = self->next;
     adl_status status = wait_out(self, number - PLACES);
@@ -365,7 +365,7 @@ typedef struct span {
     size_t begin, length; /* in elements of the chunk */
 } span;
 
-static span span_of(const local *self, size_t length, int rank)
+static span span_of(const shared *self, size_t length, int rank)
 {
     size_t slice = slice_of(length, (size_t)self->reducer->replicas);
     size_t begin = slice * (size_t)rank;
@@ -374,7 +374,7 @@ static span span_of(const local *self, size_t length, int rank)
     return (span){begin, length - begin < slice ? length - begin : slice};
 }
 
-static adl_status stage_a(local *self, const adli_bucket *bucket, uint32_t number, size_t at,
+static adl_status stage_a(shared *self, const adli_bucket *bucket, uint32_t number, size_t at,
                           size_t length)
 {
     int rank = self->reducer->rank;
@@ -396,7 +396,7 @@ static adl_status stage_a(local *self, const adli_bucket *bucket, uint32_t numbe
     return ADL_OK;
 }
 
-static void reduce_own(local *self, float *data, uint32_t number, span own)
+static void reduce_own(shared *self, float *data, uint32_t number, span own)
 {
     const adl_reducer *reducer = self->reducer;
     float *outbox = outbox_at(self, reducer->rank, number);
@@ -415,7 +415,7 @@ static void reduce_own(local *self, float *data, uint32_t number, span own)
     }
 }
 
-static adl_status stage_b(local *self, const adli_bucket *bucket, uint32_t number, size_t at,
+static adl_status stage_b(shared *self, const adli_bucket *bucket, uint32_t number, size_t at,
                           size_t length)
 {
     adl_status status = wait_in(self, number);
@@ -429,7 +429,7 @@ static adl_status stage_b(local *self, const adli_bucket *bucket, uint32_t numbe
     return ADL_OK;
 }
 
-static adl_status stage_c(local *self, const adli_bucket *bucket, uint32_t number, size_t at,
+static adl_status stage_c(shared *self, const adli_bucket *bucket, uint32_t number, size_t at,
                           size_t length)
 {
     /* From the neighbour on, so that not everyone reads the same outbox at once. */
@@ -445,9 +445,9 @@ static adl_status stage_c(local *self, const adli_bucket *bucket, uint32_t numbe
     return ADL_OK;
 }
 
-static adl_status reduce_chunks(local *self, const adli_bucket *bucket)
+static adl_status reduce_chunks(shared *self, const adli_bucket *bucket)
 {
-    typedef adl_status stage(local *, const adli_bucket *, uint32_t, size_t, size_t);
+    typedef adl_status stage(shared *, const adli_bucket *, uint32_t, size_t, size_t);
     static stage *const stages[STAGES] = {stage_a, stage_b, stage_c};
     size_t chunks = (bucket->n + self->chunk - 1) / self->chunk;
     for (size_t step = 0; step < chunks + STAGES - 1; step++) {
@@ -467,7 +467,7 @@ static adl_status reduce_chunks(local *self, const adli_bucket *bucket)
 
 /* Nobody is to wait for this replica any more. Others may learn of a death by its consequences, so the
  * cause goes along. */
-static void close_lane(local *self, adl_status status)
+static void close_lane(shared *self, adl_status status)
 {
     lane *mine = &self->lanes[self->reducer->rank];
     if (atomic_load(&mine->closed) != OPEN)
@@ -485,7 +485,7 @@ static void close_lane(local *self, adl_status status)
 
 static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
 {
-    local *self = (local *)(void *)transport;
+    shared *self = (shared *)(void *)transport;
     bool small = bucket->n <= DIRECT && bucket->n <= self->chunk;
     adl_status status = small ? reduce_direct(self, bucket) : reduce_chunks(self, bucket);
     if (status != ADL_OK)
@@ -495,9 +495,9 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
 
 /* ---- life ---- */
 
-static void free_local(adli_transport *transport)
+static void free_shared(adli_transport *transport)
 {
-    local *self = (local *)(void *)transport;
+    shared *self = (shared *)(void *)transport;
     if (self->lanes)
         close_lane(self, adl_group_check(self->reducer->group));
     adli_shm_fini(&self->shm);
@@ -511,13 +511,13 @@ static bool enough_cores(int replicas)
     return sched_getaffinity(0, sizeof set, &set) == 0 && replicas <= CPU_COUNT(&set);
 }
 
-static adl_status new_local(adl_reducer *reducer, local **out)
+static adl_status new_shared(adl_reducer *reducer, shared **out)
 {
-    local *self = adli_calloc(1, sizeof *self);
+    shared *self = adli_calloc(1, sizeof *self);
     *out = self;
     if (!self)
         return adli_fail_memory("a reducer");
-    self->base = (adli_transport){reduce, free_local};
+    self->base = (adli_transport){reduce, free_shared};
     self->reducer = reducer;
     self->shm.fd = -1;
     self->next = first_number;
@@ -529,7 +529,7 @@ static adl_status new_local(adl_reducer *reducer, local **out)
 
 /* Rank 0 creates, everyone learns the name ("" when it failed) and opens. The name goes as soon as all
  * have tried. */
-static adl_status share(local *self)
+static adl_status share(shared *self)
 {
     adl_reducer *reducer = self->reducer;
     size_t bytes = segment_bytes(self->chunk, (size_t)reducer->replicas);
@@ -564,8 +564,8 @@ static adl_status share(local *self)
 adl_status adli_shm_new(adl_reducer *reducer, adli_transport **out)
 {
     *out = NULL;
-    local *self;
-    adl_status status = adli_reducer_agree(reducer, new_local(reducer, &self));
+    shared *self;
+    adl_status status = adli_reducer_agree(reducer, new_shared(reducer, &self));
     if (status == ADL_OK)
         status = share(self);
     if (status == ADL_OK) {
@@ -576,7 +576,7 @@ adl_status adli_shm_new(adl_reducer *reducer, adli_transport **out)
     if (self) {
         char text[ADLI_TEXT_MAX + 1];
         snprintf(text, sizeof text, "%s", adl_error());
-        free_local(&self->base);
+        free_shared(&self->base);
         status = adli_fail(status, "%s", text);
     }
     return status;

@@ -1,5 +1,0 @@
-__all__: list[str]
-
-EXIT_FLAG: bool
-
-def get_exit_flag() -> bool: ...

@@ -1,0 +1,114 @@
+/* What the cluster knows of a job's speed: what the job reported, and what others of its kind did. */
+#include "sched/cluster_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+void adli_cluster_find_types(adli_cluster *cluster)
+{
+    const adli_cluster_options *options = &cluster->options;
+    cluster->type_count = 0;
+    for (int n = 0; n < options->node_count && cluster->type_count < ADL_MAX_TYPES; n++) {
+        const char *type = options->nodes[n].device_type ? options->nodes[n].device_type : "";
+        int known = 0;
+        while (known < cluster->type_count && strcmp(cluster->types[known], type) != 0)
+            known++;
+        if (known == cluster->type_count)
+            cluster->types[cluster->type_count++] = type;
+    }
+}
+
+int adli_cluster_type(const adli_cluster *cluster, int node)
+{
+    const char *type = cluster->options.nodes[node].device_type;
+    for (int t = 0; t < cluster->type_count; t++)
+        if (strcmp(cluster->types[t], type ? type : "") == 0)
+            return t;
+    return 0;
+}
+
+/* Most replicas that the batch limits allow: max_batch / min_local. */
+static int batch_cap(const adl_batch_limits *limits)
+{
+    double least = limits->min_local_bsz > 0 ? limits->min_local_bsz : 1;
+    double most = floor(limits->max_batch_size / least);
+    return limits->max_batch_size > 0 && most < INT32_MAX ? (int)fmax(most, 1) : 0;
+}
+
+/* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. */
+int adli_cluster_cap(const adli_cluster *cluster, const adli_sched_job *j)
+{
+    int profiled = j->max_profiled, limit = j->batch_cap;
+    if (adli_pool_shares(cluster->options.pool)) {
+        int shared = adli_pool_max_profiled(cluster->options.pool, j->known);
+        profiled = shared > profiled ? shared : profiled;
+    }
+    adl_batch_limits limits;
+    if (limit == 0 && adli_pool_limits(cluster->options.pool, j->known, &limits))
+        limit = batch_cap(&limits);
+    int cap = profiled > 0 ? 2 * profiled : 1;
+    if (j->spec.max_replicas > 0 && cap > j->spec.max_replicas)
+        cap = j->spec.max_replicas;
+    if (limit > 0 && cap > limit)
+        cap = limit;
+    return cap > j->spec.min_replicas ? cap : j->spec.min_replicas;
+}
+
+adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j)
+{
+    adli_pool *pool = cluster->options.pool;
+    uint64_t version = adli_pool_version(pool, j->known);
+    int cap = adli_cluster_cap(cluster, j), most = cap > j->replicas ? cap : j->replicas;
+    if (version == 0 || (version == j->model_version && most == j->model_most))
+        return ADL_OK;
+    adl_speedup *model;
+    int types = cluster->type_count > 1 ? cluster->type_count : 1;
+    adl_status status = adli_pool_model(pool, j->known, types, most, &model);
+    if (status != ADL_OK)
+        return adli_wrap(status, "job %s", j->name);
+    adl_speedup_free(j->model);
+    j->model = model;
+    j->model_version = version;
+    j->model_most = most;
+    return ADL_OK;
+}
+
+adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_report *report)
+{
+    adli_sched_job *j = &cluster->jobs[number - cluster->base];
+    j->max_profiled = report->max_profiled;
+    j->batch_cap = batch_cap(&report->limits);
+    j->progress = report->progress;
+    j->total_work = report->total_work;
+    j->epoch_work = report->epoch_work;
+    j->restart_cost_s = report->restart_cost_s;
+    j->step_time_s = report->step_time_s;
+    j->step_context = report->step_context;
+    j->remaining_steps = report->remaining_steps;
+    if (!report->has_model)
+        return ADL_OK;
+    adl_status status = adl_goodput_check(&report->model);
+    if (status != ADL_OK)
+        return adli_wrap(status, "job %s", j->name);
+    adli_pool_news news = {.model = report->model,
+                           .limits = report->limits,
+                           .profile = report->profile,
+                           .profile_count = report->profile_count};
+    if (j->spec.type_speeds)
+        memcpy(news.speeds, j->spec.type_speeds, sizeof news.speeds);
+    status = adli_pool_tell(cluster->options.pool, j->known, &news);
+    return status == ADL_OK ? adli_cluster_learn(cluster, j) : status;
+}
+
+bool adli_cluster_prior(const adli_cluster *cluster, int number, int type, adl_goodput *out)
+{
+    const adli_sched_job *j = &cluster->jobs[number - cluster->base];
+    return adli_pool_prior(cluster->options.pool, j->known, type, out);
+}
+
+/* What it declared, else what jobs of its kind needed. */
+double adli_cluster_total_work(const adli_cluster *cluster, const adli_sched_job *j)
+{
+    return j->total_work > 0 ? j->total_work
+                             : adli_pool_total_work(cluster->options.pool, j->known);
+}

@@ -1,0 +1,447 @@
+#include "sched/pool_impl.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- applications ---- */
+
+adl_status adli_pool_new(bool shares, adli_pool **out)
+{
+    *out = adli_calloc(1, sizeof **out);
+    if (!*out)
+        return adli_fail_memory("pool of models");
+    (*out)->shares = shares;
+    return ADL_OK;
+}
+
+bool adli_pool_shares(const adli_pool *pool)
+{
+    return pool->shares;
+}
+
+static void entry_free(adli_pool_entry *entry)
+{
+    for (int t = 0; t < ADL_MAX_TYPES; t++) {
+        free(entry->types[t].points);
+        free(entry->types[t].groups);
+    }
+    free(entry->application);
+    free(entry);
+}
+
+void adli_pool_free(adli_pool *pool)
+{
+    if (!pool)
+        return;
+    for (size_t i = 0; i < pool->count; i++)
+        entry_free(pool->entries[i]);
+    free(pool->entries);
+    free(pool);
+}
+
+static bool same_limits(const adl_batch_limits *a, const adl_batch_limits *b)
+{
+    return a->max_batch_size == b->max_batch_size && a->min_local_bsz == b->min_local_bsz &&
+           a->max_local_bsz == b->max_local_bsz && a->accumulation == b->accumulation;
+}
+
+/* The entry of an application; of several with other batch limits the one used last. */
+static adli_pool_entry *find_by_name(const adli_pool *pool, const char *application)
+{
+    adli_pool_entry *found = NULL;
+    for (size_t i = 0; i < pool->count; i++)
+        if (strcmp(pool->entries[i]->application, application) == 0 &&
+            (!found || pool->entries[i]->used > found->used))
+            found = pool->entries[i];
+    return found;
+}
+
+static adli_pool_entry *find(const adli_pool *pool, const char *application, double init,
+                             const adl_batch_limits *limits)
+{
+    for (size_t i = 0; i < pool->count; i++)
+        if (strcmp(pool->entries[i]->application, application) == 0 &&
+            pool->entries[i]->init_batch_size == init &&
+            same_limits(&pool->entries[i]->limits, limits))
+            return pool->entries[i];
+    return NULL;
+}
+
+/* Makes room for one more: the application that was not heard of for longest goes, of those without
+ * members. False: all have some. */
+static bool forget_one(adli_pool *pool)
+{
+    size_t oldest = pool->count;
+    for (size_t i = 0; i < pool->count; i++)
+        if (pool->entries[i]->members == 0 &&
+            (oldest == pool->count || pool->entries[i]->used < pool->entries[oldest]->used))
+            oldest = i;
+    if (oldest == pool->count)
+        return false;
+    entry_free(pool->entries[oldest]);
+    pool->entries[oldest] = pool->entries[--pool->count];
+    return true;
+}
+
+adl_status adli_pool_entry_new(adli_pool *pool, const char *application, double init,
+                               const adl_batch_limits *limits, adli_pool_entry **out)
+{
+    *out = NULL;
+    if (pool->count >= ADLI_POOL_APPLICATIONS_MAX && !forget_one(pool))
+        return ADL_OK; /* full: the job stays on its own */
+    adli_pool_entry *entry = adli_calloc(1, sizeof *entry);
+    char *name = adli_strdup(application);
+    if (!entry || !name ||
+        adli_grow(&pool->entries, &pool->capacity, pool->count + 1, sizeof *pool->entries) != 0) {
+        free(name);
+        free(entry);
+        return adli_fail_memory("pool of models");
+    }
+    *entry = (adli_pool_entry){.application = name,
+                               .init_batch_size = init,
+                               .limits = *limits,
+                               .version = ++pool->clock,
+                               .used = pool->clock};
+    pool->entries[pool->count++] = entry;
+    *out = entry;
+    return ADL_OK;
+}
+
+/* ---- members ---- */
+
+static void attach(adli_pool *pool, adli_pool_member *member, adli_pool_entry *entry)
+{
+    if (member->entry == entry)
+        return;
+    if (member->entry)
+        member->entry->members--;
+    member->entry = entry;
+    if (entry) {
+        entry->members++;
+        entry->used = ++pool->clock;
+    }
+}
+
+adl_status adli_pool_join(adli_pool *pool, const char *application, adli_pool_member **out)
+{
+    adli_pool_member *member = adli_calloc(1, sizeof *member);
+    char *name = adli_strdup(application ? application : "");
+    *out = member;
+    if (!member || !name) {
+        free(name);
+        free(member);
+        *out = NULL;
+        return adli_fail_memory("member of a pool");
+    }
+    member->application = name;
+    member->id = ++pool->clock;
+    if (pool->shares && name[0])
+        attach(pool, member, find_by_name(pool, name));
+    return ADL_OK;
+}
+
+void adli_pool_leave(adli_pool *pool, adli_pool_member *member)
+{
+    if (!member)
+        return;
+    attach(pool, member, NULL);
+    free(member->points);
+    free(member->application);
+    free(member);
+}
+
+void adli_pool_finished(adli_pool *pool, adli_pool_member *member, double progress)
+{
+    adli_pool_entry *entry = member->entry;
+    if (!entry || !(progress > 0) || !isfinite(progress))
+        return;
+    entry->work_sum += progress;
+    entry->finished++;
+    entry->used = ++pool->clock;
+}
+
+double adli_pool_total_work(const adli_pool *pool, const adli_pool_member *member)
+{
+    (void)pool;
+    const adli_pool_entry *entry = member->entry;
+    return entry && entry->finished > 0 ? entry->work_sum / entry->finished : 0;
+}
+
+bool adli_pool_alone(const adli_pool_member *member)
+{
+    return member->alone;
+}
+
+/* ---- points ---- */
+
+static bool same_point(const adl_profile_point *a, const adl_profile_point *b)
+{
+    return a->nodes == b->nodes && a->replicas == b->replicas && a->local_bsz == b->local_bsz;
+}
+
+/* What has changed in an entry must be fitted again before it is used. */
+static void touch(adli_pool *pool, adli_pool_entry *entry, int type)
+{
+    entry->types[type].stale = true;
+    entry->version = ++pool->clock;
+}
+
+/* The residual of one point against the fit. */
+static double log_ratio(const adl_perf_params *fit, const adl_profile_point *point)
+{
+    adl_shape shape = adl_shape_of(point->nodes, point->replicas);
+    return log(point->optim_time_s) - log(adl_optim_time(fit, shape, point->local_bsz));
+}
+
+/* Mean residuals by (R, multi): few, so a linear search is enough. */
+static adli_pool_group *group_of(const adli_pool_type *on, const adl_profile_point *point)
+{
+    for (size_t i = 0; i < on->group_count; i++)
+        if (on->groups[i].at.replicas == point->replicas &&
+            (on->groups[i].at.nodes > 1) == (point->nodes > 1))
+            return &on->groups[i];
+    return NULL;
+}
+
+static adl_status group_points(adli_pool_type *on)
+{
+    if (adli_grow(&on->groups, &on->group_capacity, on->count, sizeof *on->groups) != 0)
+        return adli_fail_memory("pool of models");
+    on->group_count = 0;
+    for (size_t i = 0; i < on->count; i++) {
+        const adl_profile_point *point = &on->points[i].at;
+        adli_pool_group *group = group_of(on, point);
+        if (!group) {
+            group = &on->groups[on->group_count++];
+            *group = (adli_pool_group){.at = *point};
+        }
+        group->residual += (log_ratio(&on->fit, point) - group->residual) / ++group->count;
+    }
+    return ADL_OK;
+}
+
+adl_status adli_pool_fit(adli_pool_type *on)
+{
+    if (!on->stale)
+        return ADL_OK;
+    on->fitted = false;
+    on->stale = false;
+    on->group_count = 0;
+    on->max_profiled = 0;
+    if (on->count == 0)
+        return ADL_OK;
+    adl_profile_point points[ADLI_POOL_POINTS_MAX];
+    for (size_t i = 0; i < on->count; i++) {
+        points[i] = on->points[i].at;
+        if (points[i].replicas > on->max_profiled)
+            on->max_profiled = points[i].replicas;
+    }
+    adl_fit_result result;
+    adl_status status = adl_fit(points, on->count, &result);
+    if (status == ADL_OK) {
+        on->fit = result.perf;
+        status = group_points(on);
+    }
+    on->fitted = status == ADL_OK;
+    on->stale = status != ADL_OK;
+    return status;
+}
+
+/* delta(job) on a type and how far its points are from it (root mean square). Returns how many points
+ * it has there. */
+static int compare(const adli_pool_type *on, const adli_pool_member *member, int type,
+                   double *delta, double *spread)
+{
+    double sum = 0, squares = 0;
+    int used = 0;
+    for (size_t i = 0; on->fitted && i < member->count; i++) {
+        const adl_profile_point *point = &member->points[i];
+        if (point->type != type)
+            continue;
+        const adli_pool_group *group = group_of(on, point);
+        double off = log_ratio(&on->fit, point) - (group ? group->residual : 0);
+        sum += off;
+        squares += off * off;
+        used++;
+    }
+    *delta = used ? sum / used : 0;
+    *spread = used ? sqrt(fmax(squares / used - *delta * *delta, 0)) : 0;
+    return used;
+}
+
+double adli_pool_delta(const adli_pool_type *on, const adli_pool_member *member, int type)
+{
+    double delta, spread;
+    compare(on, member, type, &delta, &spread);
+    return delta;
+}
+
+/* ---- who does not belong ---- */
+
+static void take_back(adli_pool *pool, adli_pool_entry *entry, uint64_t id)
+{
+    for (int t = 0; t < ADL_MAX_TYPES; t++) {
+        adli_pool_type *on = &entry->types[t];
+        size_t kept = 0;
+        for (size_t i = 0; i < on->count; i++)
+            if (on->points[i].by != id)
+                on->points[kept++] = on->points[i];
+        if (kept == on->count)
+            continue;
+        on->count = kept;
+        touch(pool, entry, t);
+    }
+}
+
+/* Is there a point of another job than these? */
+static bool others_taught(const adli_pool_entry *entry, uint64_t one, uint64_t two)
+{
+    for (int t = 0; t < ADL_MAX_TYPES; t++)
+        for (size_t i = 0; i < entry->types[t].count; i++)
+            if (entry->types[t].points[i].by != one && entry->types[t].points[i].by != two)
+                return true;
+    return false;
+}
+
+static uint64_t first_teacher(const adli_pool_entry *entry, uint64_t besides)
+{
+    for (int t = 0; t < ADL_MAX_TYPES; t++)
+        for (size_t i = 0; i < entry->types[t].count; i++)
+            if (entry->types[t].points[i].by != besides)
+                return entry->types[t].points[i].by;
+    return 0;
+}
+
+/* The job's measurements contradict the pool's. It goes; and where the pool is the work of one single
+ * other job, nobody can say which of the two is the odd one, so that one's points go too. */
+static void part(adli_pool *pool, adli_pool_member *member)
+{
+    adli_pool_entry *entry = member->entry;
+    uint64_t other = first_teacher(entry, member->id);
+    bool single = other != 0 && !others_taught(entry, member->id, other);
+    take_back(pool, entry, member->id);
+    if (single)
+        take_back(pool, entry, other);
+    member->alone = true;
+    attach(pool, member, NULL);
+    member->version = ++pool->clock;
+}
+
+/* Larger than any spread between jobs of one program on one kind of device. */
+static const double most_delta = 2.5, most_spread = 0.7;
+
+static bool contradicts(const adli_pool_member *member)
+{
+    for (int t = 0; t < ADL_MAX_TYPES; t++) {
+        double delta, spread;
+        int used = compare(&member->entry->types[t], member, t, &delta, &spread);
+        if (used > 0 && (fabs(delta) > most_delta || (used > 2 && spread > most_spread)))
+            return true;
+    }
+    return false;
+}
+
+/* ---- learning ---- */
+
+/* Stores a point as a job with delta 0 would have measured it. A job measures a configuration for hours,
+ * and its mean gets better: its point follows. */
+static adl_status add_point(adli_pool *pool, const adli_pool_member *member,
+                            const adl_profile_point *own, double delta)
+{
+    adli_pool_type *on = &member->entry->types[own->type];
+    size_t at = 0;
+    while (at < on->count && !same_point(&on->points[at].at, own))
+        at++;
+    if (at < on->count && (on->points[at].by != member->id ||
+                           fabs(log(own->optim_time_s / on->points[at].measured_s)) < 0.05))
+        return ADL_OK;
+    if (at == on->count && on->count == ADLI_POOL_POINTS_MAX) {
+        at = on->oldest++ % ADLI_POOL_POINTS_MAX;
+    } else if (at == on->count) {
+        if (adli_grow(&on->points, &on->capacity, on->count + 1, sizeof *on->points) != 0)
+            return adli_fail_memory("pool of models");
+        on->count++;
+    }
+    adl_profile_point point = *own;
+    point.accum_time_s *= exp(-delta);
+    point.optim_time_s *= exp(-delta);
+    on->points[at] = (adli_pool_point){point, own->optim_time_s, member->id};
+    touch(pool, member->entry, own->type);
+    return ADL_OK;
+}
+
+/* Replaces what is known of the member's own measurements. Points that no fit could use are left out:
+ * one job's nonsense must not cost the others their model. */
+static adl_status copy_points(adli_pool_member *member, const adli_pool_news *news)
+{
+    if (adli_grow(&member->points, &member->capacity, news->profile_count,
+                  sizeof *member->points) != 0)
+        return adli_fail_memory("member of a pool");
+    member->count = 0;
+    for (size_t i = 0; i < news->profile_count; i++) {
+        const adl_profile_point *p = &news->profile[i];
+        if (p->nodes >= 1 && p->replicas >= p->nodes && p->local_bsz >= 1 && p->local_bsz < 1e9 &&
+            p->accum_time_s >= 1e-9 && p->accum_time_s <= 1e9 && p->optim_time_s >= 1e-9 &&
+            p->optim_time_s <= 1e9 && p->type >= 0 && p->type < ADL_MAX_TYPES)
+            member->points[member->count++] = *p;
+    }
+    return ADL_OK;
+}
+
+static adl_status find_entry(adli_pool *pool, adli_pool_member *member)
+{
+    if (!pool->shares || !member->application[0] || member->alone)
+        return ADL_OK;
+    double init = member->model.init_batch_size;
+    adli_pool_entry *entry = find(pool, member->application, init, &member->limits);
+    adl_status status = ADL_OK;
+    if (!entry)
+        status = adli_pool_entry_new(pool, member->application, init, &member->limits, &entry);
+    attach(pool, member, entry);
+    return status;
+}
+
+static bool changed(const adli_pool_member *member, const adli_pool_news *news)
+{
+    return !member->heard || memcmp(&member->model, &news->model, sizeof news->model) != 0 ||
+           !same_limits(&member->limits, &news->limits) ||
+           member->reported != news->profile_count ||
+           memcmp(member->speeds, news->speeds, sizeof news->speeds) != 0;
+}
+
+adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_pool_news *news)
+{
+    if (!changed(member, news))
+        return ADL_OK;
+    adl_status status = copy_points(member, news);
+    if (status != ADL_OK)
+        return status;
+    member->heard = true;
+    member->model = news->model;
+    member->limits = news->limits;
+    member->reported = news->profile_count;
+    memcpy(member->speeds, news->speeds, sizeof member->speeds);
+    member->version = ++pool->clock;
+    status = find_entry(pool, member);
+    if (status != ADL_OK || !member->entry)
+        return status;
+    if (!member->entry->has_grad) {
+        member->entry->grad = news->model.grad;
+        member->entry->has_grad = true;
+    }
+    for (int t = 0; t < ADL_MAX_TYPES && status == ADL_OK; t++)
+        status = adli_pool_fit(&member->entry->types[t]);
+    if (status == ADL_OK && contradicts(member)) {
+        part(pool, member);
+        return ADL_OK;
+    }
+    double deltas[ADL_MAX_TYPES];
+    for (int type = 0; type < ADL_MAX_TYPES; type++)
+        deltas[type] = adli_pool_delta(&member->entry->types[type], member, type);
+    for (size_t i = 0; i < member->count && status == ADL_OK; i++)
+        status = add_point(pool, member, &member->points[i], deltas[member->points[i].type]);
+    return status;
+}

@@ -1,0 +1,153 @@
+/* From what the pool and a job know together to the job's model. */
+#include "sched/pool_impl.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t adli_pool_version(adli_pool *pool, adli_pool_member *member)
+{
+    (void)pool;
+    const adli_pool_entry *entry = member->entry;
+    uint64_t shared = entry && entry->has_grad ? entry->version : 0;
+    return shared > member->version ? shared : member->version;
+}
+
+int adli_pool_max_profiled(adli_pool *pool, const adli_pool_member *member)
+{
+    (void)pool;
+    int most = 0;
+    for (size_t i = 0; i < member->count; i++)
+        if (member->points[i].replicas > most)
+            most = member->points[i].replicas;
+    for (int t = 0; member->entry && t < ADL_MAX_TYPES; t++) {
+        adli_pool_type *on = &member->entry->types[t];
+        if (adli_pool_fit(on) == ADL_OK && on->max_profiled > most)
+            most = on->max_profiled;
+    }
+    return most;
+}
+
+bool adli_pool_prior(adli_pool *pool, const adli_pool_member *member, int type, adl_goodput *out)
+{
+    (void)pool;
+    adli_pool_entry *entry = member->entry;
+    if (!entry || !entry->has_grad || type < 0 || type >= ADL_MAX_TYPES)
+        return false;
+    adli_pool_type *on = &entry->types[type];
+    if (adli_pool_fit(on) != ADL_OK || !on->fitted)
+        return false;
+    *out = (adl_goodput){on->fit, member->heard ? member->model.grad : entry->grad,
+                         entry->init_batch_size};
+    return true;
+}
+
+bool adli_pool_limits(const adli_pool *pool, const adli_pool_member *member, adl_batch_limits *out)
+{
+    (void)pool;
+    if (!member->heard && !member->entry)
+        return false;
+    *out = member->heard ? member->limits : member->entry->limits;
+    return true;
+}
+
+/* The job's own points of a type, then the pool's for what it did not measure. */
+static size_t list_points(const adli_pool_member *member, const adli_pool_type *on, int type,
+                          adl_profile_point *out)
+{
+    size_t count = 0, own;
+    for (size_t i = 0; i < member->count; i++)
+        if (member->points[i].type == type)
+            out[count++] = member->points[i];
+    own = count;
+    double delta = on ? adli_pool_delta(on, member, type) : 0;
+    for (size_t g = 0; on && g < on->group_count; g++) {
+        adl_profile_point point = on->groups[g].at;
+        bool measured = false;
+        for (size_t i = 0; i < own && !measured; i++)
+            measured = out[i].replicas == point.replicas && (out[i].nodes > 1) == (point.nodes > 1);
+        if (measured)
+            continue;
+        adl_shape shape = adl_shape_of(point.nodes, point.replicas);
+        point.optim_time_s =
+            adl_optim_time(&on->fit, shape, point.local_bsz) * exp(on->groups[g].residual + delta);
+        point.type = type;
+        out[count++] = point;
+    }
+    return count;
+}
+
+/* The job's own fit of a type. With one type that is what it reported. */
+static adl_status own_fit(const adli_pool_member *member, int type, int type_count,
+                          adl_profile_point *scratch, adl_perf_params *out, bool *known)
+{
+    *known = false;
+    if (type_count == 1) {
+        *known = member->heard;
+        *out = member->model.perf;
+        return ADL_OK;
+    }
+    size_t count = list_points(member, NULL, type, scratch);
+    if (count == 0)
+        return ADL_OK;
+    adl_fit_result result;
+    adl_status status = adl_fit(scratch, count, &result);
+    *known = status == ADL_OK;
+    *out = result.perf;
+    return status;
+}
+
+typedef struct type_view {
+    adl_goodput model;
+    adl_profile_point *points;
+} type_view;
+
+static adl_status view_type(const adli_pool_member *member, int type, int type_count,
+                            type_view *view, adl_type_model *out)
+{
+    adli_pool_entry *entry = member->entry;
+    adli_pool_type *on = entry && entry->has_grad ? &entry->types[type] : NULL;
+    bool known = false;
+    adl_status status = on ? adli_pool_fit(on) : ADL_OK;
+    if (status != ADL_OK)
+        return status;
+    on = on && on->fitted ? on : NULL;
+    view->points = adli_calloc(member->count + (on ? on->group_count : 0), sizeof *view->points);
+    if (!view->points)
+        return adli_fail_memory("points of a job");
+    view->model = (adl_goodput){.grad = member->heard ? member->model.grad : entry->grad,
+                                .init_batch_size = member->heard ? member->model.init_batch_size
+                                                                 : entry->init_batch_size};
+    if (on) {
+        view->model.perf = on->fit;
+        known = true;
+    } else {
+        status = own_fit(member, type, type_count, view->points, &view->model.perf, &known);
+    }
+    *out = (adl_type_model){.model = known ? &view->model : NULL,
+                            .limits = member->heard ? &member->limits : &entry->limits,
+                            .profile = view->points,
+                            .profile_count = list_points(member, on, type, view->points),
+                            .speed = member->speeds[type]};
+    return status;
+}
+
+adl_status adli_pool_model(adli_pool *pool, adli_pool_member *member, int type_count,
+                           int max_replicas, adl_speedup **out)
+{
+    *out = NULL;
+    if (adli_pool_version(pool, member) == 0)
+        return adli_fail(ADL_ESTATE, "nothing is known of the job");
+    type_view views[ADL_MAX_TYPES] = {0};
+    adl_type_model types[ADL_MAX_TYPES] = {0};
+    adl_status status = ADL_OK;
+    for (int t = 0; t < type_count && status == ADL_OK; t++)
+        status = view_type(member, t, type_count, &views[t], &types[t]);
+    if (status == ADL_OK)
+        status = adl_speedup_new_types(types, (size_t)type_count, max_replicas, out);
+    for (int t = 0; t < type_count; t++)
+        free(views[t].points);
+    return status;
+}

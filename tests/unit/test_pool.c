@@ -1,0 +1,332 @@
+/* The pool of models: what a newcomer knows, what a slower job makes of it, who is put out, and that it
+ * stays within its bounds. Points are made from known parameters, so the right answer is known too. */
+#include "harness.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "sched/pool.h"
+
+static const adl_perf_params truth = {0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6};
+static const adl_batch_limits limits = {4096, 16, 256, true};
+
+/* What a job with these parameters measures, slower than they say by a factor. */
+static adl_profile_point measured(const adl_perf_params *perf, int nodes, int replicas, double m,
+                                  double factor)
+{
+    adl_shape shape = adl_shape_of(nodes, replicas);
+    return (adl_profile_point){.nodes = nodes,
+                               .replicas = replicas,
+                               .local_bsz = m,
+                               .accum_time_s = factor * adl_accum_time(perf, m),
+                               .optim_time_s = factor * adl_optim_time(perf, shape, m)};
+}
+
+static adl_status tell(adli_pool *pool, adli_pool_member *member, const adl_profile_point *points,
+                       size_t count)
+{
+    adl_fit_result fit;
+    adl_status status = adl_fit(points, count, &fit);
+    if (status != ADL_OK)
+        return status;
+    adli_pool_news news = {.model = {fit.perf, {0.01, 1}, 128},
+                           .limits = limits,
+                           .profile = points,
+                           .profile_count = count};
+    return adli_pool_tell(pool, member, &news);
+}
+
+enum { TAUGHT = 8 };
+
+/* Eight configurations on one to four nodes. */
+static void teach(adl_profile_point points[TAUGHT], const adl_perf_params *perf, double factor)
+{
+    static const struct {
+        int nodes, replicas;
+        double m;
+    } shapes[TAUGHT] = {{1, 1, 128}, {1, 1, 64},  {1, 2, 128},  {1, 4, 128},
+                        {2, 8, 64},  {3, 12, 64}, {4, 16, 128}, {4, 16, 32}};
+    for (int i = 0; i < TAUGHT; i++)
+        points[i] = measured(perf, shapes[i].nodes, shapes[i].replicas, shapes[i].m, factor);
+}
+
+static double rate_of(adli_pool *pool, adli_pool_member *member, int nodes, int replicas)
+{
+    adl_speedup *model;
+    if (adli_pool_model(pool, member, 1, 32, &model) != ADL_OK)
+        return NAN;
+    double rate = adl_speedup_rate(model, adl_shape_of(nodes, replicas));
+    adl_speedup_free(model);
+    return rate;
+}
+
+/* The rate that parameters and statistics give, without any measurement. */
+static double true_rate(const adl_perf_params *perf, double factor, int nodes, int replicas)
+{
+    adl_goodput model = {*perf, {0.01, 1}, 128};
+    adl_batch_choice choice;
+    if (adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &choice) != ADL_OK)
+        return NAN;
+    return choice.goodput / 128 / factor;
+}
+
+TEST(a_newcomer_knows_what_others_measured)
+{
+    adli_pool *pool;
+    adli_pool_member *old, *new, *other;
+    adl_profile_point points[TAUGHT];
+    adl_goodput prior;
+    adl_batch_limits known;
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "resnet", &old));
+    CHECK(adli_pool_version(pool, old) == 0);
+    REQUIRE_OK(tell(pool, old, points, TAUGHT));
+    REQUIRE_OK(adli_pool_join(pool, "resnet", &new));
+    REQUIRE_OK(adli_pool_join(pool, "bert", &other));
+    CHECK(adli_pool_version(pool, new) > 0);
+    CHECK_INT(adli_pool_max_profiled(pool, new), 16);
+    CHECK_NEAR(rate_of(pool, new, 4, 16), true_rate(&truth, 1, 4, 16), 0.02);
+    CHECK_NEAR(rate_of(pool, new, 1, 1), true_rate(&truth, 1, 1, 1), 0.02);
+    REQUIRE(adli_pool_prior(pool, new, 0, &prior));
+    CHECK_NEAR(prior.grad.var, 1, 1e-12);
+    CHECK_NEAR(prior.init_batch_size, 128, 1e-12);
+    REQUIRE(adli_pool_limits(pool, new, &known));
+    CHECK_NEAR(known.max_batch_size, 4096, 1e-12);
+    CHECK(adli_pool_version(pool, other) == 0 && !adli_pool_prior(pool, other, 0, &prior));
+    adl_speedup *model;
+    CHECK_FAILS(adli_pool_model(pool, other, 1, 8, &model), ADL_ESTATE, "nothing is known");
+    adli_pool_leave(pool, other);
+    adli_pool_leave(pool, new);
+    adli_pool_leave(pool, old);
+    adli_pool_free(pool);
+}
+
+TEST(a_slower_job_scales_what_it_did_not_measure_and_does_not_spoil_it)
+{
+    adli_pool *pool;
+    adli_pool_member *old, *slow, *third;
+    adl_profile_point points[TAUGHT], own[2];
+    teach(points, &truth, 1);
+    own[0] = measured(&truth, 1, 1, 128, 2.2);
+    own[1] = measured(&truth, 2, 6, 100, 2.2); /* a configuration that is new to the pool */
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "a", &old));
+    REQUIRE_OK(tell(pool, old, points, TAUGHT));
+    REQUIRE_OK(adli_pool_join(pool, "a", &slow));
+    REQUIRE_OK(tell(pool, slow, own, 2));
+    CHECK(!adli_pool_alone(slow));
+    CHECK_NEAR(rate_of(pool, slow, 4, 16), true_rate(&truth, 2.2, 4, 16), 0.05);
+    REQUIRE_OK(adli_pool_join(pool, "a", &third));
+    CHECK_NEAR(rate_of(pool, third, 4, 16), true_rate(&truth, 1, 4, 16), 0.03);
+    CHECK_NEAR(rate_of(pool, third, 2, 6), true_rate(&truth, 1, 2, 6), 0.05);
+    adli_pool_leave(pool, third);
+    adli_pool_leave(pool, slow);
+    adli_pool_leave(pool, old);
+    adli_pool_free(pool);
+}
+
+/* Something else under the same name: its network is a hundred times slower, its computation faster. */
+static const adl_perf_params foreign = {0.001, 0.00002, 9, 0.4, 3, 0.1, 1};
+
+TEST(wildly_wrong_members_leave_and_take_their_points_with_them)
+{
+    adli_pool *pool;
+    adli_pool_member *members[4];
+    adl_profile_point points[TAUGHT], wrong[TAUGHT];
+    teach(points, &truth, 1);
+    teach(wrong, &foreign, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    for (int i = 0; i < 4; i++)
+        REQUIRE_OK(adli_pool_join(pool, "same-name", &members[i]));
+    REQUIRE_OK(tell(pool, members[0], points, 5));
+    REQUIRE_OK(tell(pool, members[1], points, TAUGHT)); /* adds what the first did not measure */
+    double before = rate_of(pool, members[0], 4, 16);
+    REQUIRE_OK(tell(pool, members[2], wrong, TAUGHT));
+    CHECK(adli_pool_alone(members[2]));
+    CHECK(rate_of(pool, members[0], 4, 16) == before);
+    CHECK_NEAR(rate_of(pool, members[2], 4, 16), true_rate(&foreign, 1, 4, 16), 0.05);
+    REQUIRE_OK(tell(pool, members[2], wrong, 4)); /* it does not come back */
+    CHECK(adli_pool_alone(members[2]) && rate_of(pool, members[0], 4, 16) == before);
+    REQUIRE_OK(tell(pool, members[3], points, 3));
+    CHECK(!adli_pool_alone(members[3]));
+    for (int i = 0; i < 4; i++)
+        adli_pool_leave(pool, members[i]);
+    adli_pool_free(pool);
+}
+
+TEST(of_two_that_disagree_neither_is_believed)
+{
+    adli_pool *pool;
+    adli_pool_member *first, *second, *third;
+    adl_profile_point points[TAUGHT], wrong[TAUGHT];
+    adl_goodput prior;
+    teach(points, &truth, 1);
+    teach(wrong, &foreign, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "x", &first));
+    REQUIRE_OK(adli_pool_join(pool, "x", &second));
+    REQUIRE_OK(tell(pool, first, wrong, TAUGHT));
+    REQUIRE_OK(tell(pool, second, points, TAUGHT));
+    CHECK(adli_pool_alone(second));
+    REQUIRE_OK(adli_pool_join(pool, "x", &third));
+    CHECK(!adli_pool_prior(pool, third, 0, &prior));
+    REQUIRE_OK(tell(pool, third, points, TAUGHT));
+    CHECK(!adli_pool_alone(third));
+    CHECK_NEAR(rate_of(pool, third, 4, 16), true_rate(&truth, 1, 4, 16), 0.02);
+    adli_pool_leave(pool, third);
+    adli_pool_leave(pool, second);
+    adli_pool_leave(pool, first);
+    adli_pool_free(pool);
+}
+
+TEST(nonsense_is_left_out)
+{
+    adli_pool *pool;
+    adli_pool_member *member;
+    adl_profile_point points[TAUGHT + 5];
+    teach(points, &truth, 1);
+    for (int i = 0; i < 5; i++)
+        points[TAUGHT + i] = measured(&truth, 1, 2, 64, 1);
+    points[TAUGHT].optim_time_s = NAN;
+    points[TAUGHT + 1].accum_time_s = -1;
+    points[TAUGHT + 2].replicas = 0;
+    points[TAUGHT + 3].type = ADL_MAX_TYPES;
+    points[TAUGHT + 4].local_bsz = INFINITY;
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "a", &member));
+    REQUIRE_OK(tell(pool, member, points, TAUGHT + 5));
+    CHECK_NEAR(rate_of(pool, member, 4, 16), true_rate(&truth, 1, 4, 16), 0.02);
+    CHECK_INT(adli_pool_max_profiled(pool, member), 16);
+    adli_pool_leave(pool, member);
+    adli_pool_free(pool);
+}
+
+TEST(history_stands_in_for_work_that_nobody_declared)
+{
+    adli_pool *pool;
+    adli_pool_member *done, *new;
+    adl_profile_point points[TAUGHT];
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "a", &done));
+    REQUIRE_OK(tell(pool, done, points, TAUGHT));
+    CHECK(adli_pool_total_work(pool, done) == 0);
+    adli_pool_finished(pool, done, 1000);
+    adli_pool_finished(pool, done, 3000);
+    adli_pool_finished(pool, done, NAN); /* not counted */
+    REQUIRE_OK(adli_pool_join(pool, "a", &new));
+    CHECK_NEAR(adli_pool_total_work(pool, new), 2000, 1e-12);
+    adli_pool_leave(pool, new);
+    adli_pool_leave(pool, done);
+    adli_pool_free(pool);
+}
+
+TEST(switched_off_nobody_learns_from_others)
+{
+    adli_pool *pool;
+    adli_pool_member *old, *new;
+    adl_profile_point points[TAUGHT];
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(false, &pool));
+    CHECK(!adli_pool_shares(pool));
+    REQUIRE_OK(adli_pool_join(pool, "a", &old));
+    REQUIRE_OK(tell(pool, old, points, TAUGHT));
+    adli_pool_finished(pool, old, 1000);
+    CHECK_NEAR(rate_of(pool, old, 4, 16), true_rate(&truth, 1, 4, 16), 0.02);
+    REQUIRE_OK(adli_pool_join(pool, "a", &new));
+    CHECK(adli_pool_version(pool, new) == 0 && adli_pool_total_work(pool, new) == 0);
+    adli_pool_leave(pool, new);
+    adli_pool_leave(pool, old);
+    adli_pool_free(pool);
+}
+
+TEST(other_batch_limits_are_another_application)
+{
+    adli_pool *pool;
+    adli_pool_member *old, *new;
+    adl_profile_point points[TAUGHT];
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "a", &old));
+    REQUIRE_OK(tell(pool, old, points, TAUGHT));
+    REQUIRE_OK(adli_pool_join(pool, "a", &new));
+    adli_pool_news news = {
+        .model = {truth, {0.01, 1}, 64}, .limits = limits, .profile = points, .profile_count = 1};
+    REQUIRE_OK(adli_pool_tell(pool, new, &news));
+    CHECK_INT(adli_pool_max_profiled(pool, new), 1);
+    adli_pool_leave(pool, new);
+    adli_pool_leave(pool, old);
+    adli_pool_free(pool);
+}
+
+TEST(it_is_bounded)
+{
+    adli_pool *pool;
+    adli_pool_member *member, *keeper;
+    adl_profile_point points[TAUGHT];
+    char name[32];
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "kept", &keeper));
+    REQUIRE_OK(tell(pool, keeper, points, TAUGHT));
+    for (int i = 0; i < 2 * ADLI_POOL_APPLICATIONS_MAX; i++) {
+        snprintf(name, sizeof name, "application-%d", i);
+        REQUIRE_OK(adli_pool_join(pool, name, &member));
+        REQUIRE_OK(tell(pool, member, points, 2));
+        adli_pool_leave(pool, member);
+    }
+    REQUIRE_OK(adli_pool_join(pool, "application-0", &member)); /* long forgotten */
+    CHECK(adli_pool_version(pool, member) == 0);
+    adli_pool_leave(pool, member);
+    REQUIRE_OK(adli_pool_join(pool, name, &member)); /* the last */
+    CHECK(adli_pool_version(pool, member) > 0);
+    adli_pool_leave(pool, member);
+    REQUIRE_OK(adli_pool_join(pool, "kept", &member)); /* one with members is not forgotten */
+    CHECK(adli_pool_version(pool, member) > 0);
+    adl_profile_point many[3 * ADLI_POOL_POINTS_MAX];
+    for (int i = 0; i < 3 * ADLI_POOL_POINTS_MAX; i++)
+        many[i] = measured(&truth, 1, 1 + i % 4, 16 + i, 1);
+    REQUIRE_OK(tell(pool, member, many, ADLI_COUNT(many)));
+    CHECK_NEAR(rate_of(pool, member, 1, 4), true_rate(&truth, 1, 1, 4), 0.02);
+    adli_pool_leave(pool, member);
+    adli_pool_leave(pool, keeper);
+    adli_pool_free(pool);
+}
+
+static adl_status whole_life(void)
+{
+    adli_pool *pool;
+    adli_pool_member *one = NULL, *two = NULL;
+    adl_speedup *model = NULL;
+    adl_profile_point points[TAUGHT];
+    teach(points, &truth, 1);
+    adl_status status = adli_pool_new(true, &pool);
+    if (status == ADL_OK)
+        status = adli_pool_join(pool, "a", &one);
+    if (status == ADL_OK)
+        status = tell(pool, one, points, TAUGHT);
+    if (status == ADL_OK)
+        status = adli_pool_join(pool, "a", &two);
+    if (status == ADL_OK)
+        status = adli_pool_model(pool, two, 1, 16, &model);
+    adl_speedup_free(model);
+    adli_pool_leave(pool, two);
+    adli_pool_leave(pool, one);
+    adli_pool_free(pool);
+    return status;
+}
+
+TEST(no_memory_is_an_error_and_nothing_more)
+{
+    int failed = 0;
+    for (;; failed++) {
+        adli_mem_fail_at(failed + 1);
+        adl_status status = whole_life();
+        adli_mem_fail_at(0);
+        if (status == ADL_OK)
+            break;
+        CHECK_INT(status, ADL_ENOMEM);
+    }
+    printf("info - %d allocations failed in turn\n", failed);
+    CHECK(failed > 5);
+}
