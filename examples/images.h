@@ -1,18 +1,24 @@
-/* What the image examples share besides training itself: the command line, and a loader of images. */
+/* What the image examples share: the command line, loaders of images, and the way from main to the runner
+ * and back. */
 #ifndef EXAMPLES_IMAGES_H
 #define EXAMPLES_IMAGES_H
 
 #include "adaptdl/dataset.h"
-#include "adaptdl/loader.h"
+#include "adaptdl/runner.h"
 
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CLASSES = 10, MAX_LOCAL = 128 /* examples in a replica's batch with --autoscale */ };
+enum {
+    CLASSES = 10,
+    MAX_LOCAL = 128, /* examples in a replica's batch with --autoscale */
+    TEST_BATCH = 250,
+};
 
 typedef struct settings {
     const char *data;       /* directory of the real files; NULL: generated images */
+    const char *logdir;     /* for CSV files, events and models; NULL: none */
     int epochs, batch_size; /* batch over all replicas together */
     int examples;           /* how many to generate */
     int threads;            /* of each replica; 0: one per processor */
@@ -50,6 +56,7 @@ static inline void print_help(const char *program, const char *files, const sett
            "  --batch-size N    images in a step, over all replicas together (default %d)\n"
            "  --lr X            learning rate (default %g)\n"
            "  --gamma X         what the schedule multiplies it by (default %g)\n"
+           "  --logdir DIR      CSV files, TensorBoard events and the best models go there\n"
            "  --threads N       threads of this replica (default: one per processor)\n"
            "  --autoscale       let the batch size grow where that trains faster\n"
            "  --help            this text\n\n"
@@ -62,6 +69,9 @@ static inline bool take_option(int option, settings *set)
     switch (option) {
     case 'd':
         set->data = optarg;
+        return true;
+    case 'o':
+        set->logdir = optarg;
         return true;
     case 'a':
         set->autoscale = true;
@@ -87,6 +97,7 @@ static inline int parse_options(int argc, char **argv, const char *program, cons
                                 settings *set)
 {
     static const struct option options[] = {{"data", required_argument, NULL, 'd'},
+                                            {"logdir", required_argument, NULL, 'o'},
                                             {"epochs", required_argument, NULL, 'e'},
                                             {"batch-size", required_argument, NULL, 'b'},
                                             {"lr", required_argument, NULL, 'l'},
@@ -122,6 +133,22 @@ static inline int parse_options(int argc, char **argv, const char *program, cons
     return 2;
 }
 
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        adl_status try_status = (call);                                                            \
+        if (try_status != ADL_OK)                                                                  \
+            return try_status;                                                                     \
+    } while (0)
+
+/* What a run is made of. */
+typedef struct images {
+    adl_context *ctx;
+    adl_dataset *train_set, *test_set;
+    adl_net *net;
+    adl_optim *optim;
+    adl_schedule *schedule;
+} images;
+
 static inline adl_status fill_images(void *user, const adl_fill *fill)
 {
     return adl_dataset_batch((const adl_dataset *)user, fill->index, (size_t)fill->count,
@@ -146,19 +173,67 @@ static inline adl_status image_loader(adl_context *ctx, const char *name, adl_da
     return adl_loader_new(ctx, &options, out);
 }
 
-/* Room for the gradient of the loss, [batch][CLASSES], of the largest batch a replica may get. */
-static inline float *new_loss_grad(const settings *set)
+/* Builds the network that was described, with its optimizer and schedule. */
+static inline adl_status finish_model(images *run, const settings *set, adl_optim_options *optim,
+                                      const adl_schedule_options *schedule)
 {
-    int most = set->batch_size > MAX_LOCAL ? set->batch_size : MAX_LOCAL;
-    return (float *)calloc((size_t)most, CLASSES * sizeof(float));
+    size_t count;
+    TRY(adl_net_build(run->net, 1));
+    const adl_param *params = adl_net_params(run->net, &count);
+    optim->lr = set->lr;
+    TRY(adl_optim_new(params, count, optim, &run->optim));
+    return adl_schedule_new(adl_optim_get_ops(run->optim), schedule, &run->schedule);
 }
 
-/* A failure stops the context: the loops end and adl_finish says why. */
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        adl_status try_status = (call);                                                            \
-        if (try_status != ADL_OK)                                                                  \
-            return adl_context_fail(run->ctx, try_status);                                         \
-    } while (0)
+/* Fills in what both programs give the runner: normalised images of both sets (mean and std of each
+ * channel), the model, how long, where to. */
+static inline adl_status image_loaders(images *run, const settings *set, const double *mean,
+                                       const double *std, int max_batch_size,
+                                       adl_runner_options *options)
+{
+    adl_loader *train, *test;
+    TRY(adl_dataset_normalize(run->train_set, mean, std));
+    TRY(adl_dataset_normalize(run->test_set, mean, std));
+    TRY(image_loader(run->ctx, "train", run->train_set, set->batch_size, true, &train));
+    TRY(image_loader(run->ctx, "test", run->test_set, TEST_BATCH, false, &test));
+    if (set->autoscale)
+        TRY(adl_loader_autoscale(train, max_batch_size, set->batch_size / 2, MAX_LOCAL, false));
+    options->loaders[0] = (adl_runner_loader){"train", train};
+    options->loaders[1] = (adl_runner_loader){"valid", test};
+    adl_runner_net(options, run->net, run->optim, run->schedule);
+    options->epochs = set->epochs;
+    options->topk[0] = 1;
+    options->logdir = set->logdir;
+    return ADL_OK;
+}
+
+/* main: the command line, a context, training, and the exit code. */
+static inline int image_program(int argc, char **argv, const char *program, const char *files,
+                                settings *set, adl_status (*train)(images *, const settings *))
+{
+    adl_options options = ADL_OPTIONS_INIT;
+    images run = {0};
+    int done = parse_options(argc, argv, program, files, set);
+    if (done >= 0)
+        return done;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines at once, also into a pipe */
+    options.program = program;
+    adl_status status = set->threads ? adl_nn_set_threads(set->threads) : ADL_OK;
+    if (status == ADL_OK)
+        status = adl_init(&options, &run.ctx);
+    if (status != ADL_OK) {
+        fprintf(stderr, "%s: %s\n", program, adl_error());
+        return adl_exit_code(status);
+    }
+    adl_context_fail(run.ctx,
+                     train(&run, set)); /* a failure stops the context: adl_finish says why */
+    int code = adl_finish(run.ctx);
+    adl_schedule_free(run.schedule);
+    adl_optim_free(run.optim);
+    adl_net_free(run.net);
+    adl_dataset_free(run.test_set);
+    adl_dataset_free(run.train_set);
+    return code;
+}
 
 #endif

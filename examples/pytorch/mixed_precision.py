@@ -37,6 +37,7 @@ def main():
     adaptdl.torch.init_process_group("nccl" if cuda else "gloo")
     model = adaptdl.torch.AdaptiveDataParallel(model, optimizer, mp_scaler=scaler)
     stats = adaptdl.torch.Accumulator()
+    batch_size = args.batch_size
 
     for epoch in adaptdl.torch.remaining_epochs_until(args.epochs):
         for images, labels in loader:
@@ -51,10 +52,11 @@ def main():
             scaler.update()
             stats["correct"] += (output.argmax(1) == labels).sum().item()
             stats["total"] += len(labels)
+            batch_size = loader.current_batch_size
         with stats.synchronized():
             print("Epoch {}: {:.1f} % right, loss scale {:g}, batch size {}, gain {:.2f}".format(
                 epoch, 100 * stats["correct"] / stats["total"], scaler.get_scale(),
-                loader.current_batch_size, model.gain), flush=True)
+                batch_size, model.gain), flush=True)
             stats.clear()
 
 

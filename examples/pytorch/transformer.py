@@ -68,6 +68,7 @@ def main():
     adaptdl.torch.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     model = adaptdl.torch.AdaptiveDataParallel(model, optimizer)
     stats = adaptdl.torch.Accumulator()
+    batch_size = args.batch_size
 
     for epoch in adaptdl.torch.remaining_epochs_until(args.epochs):
         model.train()
@@ -77,6 +78,7 @@ def main():
             F.cross_entropy(output.flatten(0, 1), piece.target.to(device).flatten()).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            batch_size = train.current_batch_size
         model.eval()
         with torch.no_grad():
             for piece in valid:
@@ -87,7 +89,7 @@ def main():
                 stats["count"] += target.numel()
         with stats.synchronized():
             print("Epoch {}: {:.3f} bits per character, batch size {}".format(
-                epoch, stats["loss"] / stats["count"] / math.log(2), train.current_batch_size),
+                epoch, stats["loss"] / stats["count"] / math.log(2), batch_size),
                 flush=True)
             stats.clear()
 

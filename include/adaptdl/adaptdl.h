@@ -16,6 +16,7 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/dataset.h"
 #include "adaptdl/group.h"
+#include "adaptdl/runner.h"
 #include "adaptdl/tensorboard.h"
 #include "adaptdl/train.h"
 

@@ -91,6 +91,7 @@ typedef struct adl_options {
     const adl_env *env;           /* NULL: adl_env_read. Copied. */
     const char *program;          /* identity of the program in its checkpoints: one that was saved
                                    * under another identity is refused. NULL: not checked. Copied. */
+    bool reads_only;              /* checkpoints are read, and none is written */
     bool handle_signals;          /* install handlers for SIGTERM and SIGINT (see adl_init) */
     double checkpoint_interval_s; /* background saves; 0: only when interrupted and at the end */
     int checkpoint_keep;          /* complete checkpoints kept, at least 1 */

@@ -39,17 +39,30 @@ ADL_API ADL_MUST adl_status adl_loop_new(adl_context *ctx, const char *name, siz
 
 /* Lets the runtime choose the batch size: total at most max_batch_size, local between min_local and
  * max_local (0: open), with gradient accumulation if allowed. An epoch then ends after as much
- * statistical progress as one pass at batch_size makes, n (epoch + 1) / batch_size in all, which may
- * need more than one pass over the data. EINVAL names the bound that is wrong: max_batch_size <
- * batch_size, min_local > batch_size, max_local < batch_size. ESTATE while looping. */
+ * statistical progress as one pass at batch_size makes, n / batch_size for each training loop since the
+ * job's start, which may need more than one pass over the data. EINVAL names the bound that is wrong:
+ * max_batch_size < batch_size, min_local > batch_size, max_local < batch_size. ESTATE while looping. */
 ADL_API ADL_MUST adl_status adl_loop_autoscale(adl_loop *loop, int max_batch_size, int min_local,
                                                int max_local, bool accumulation);
+
+/* Ends the loop before its context does: later checkpoints are without it. For programs that make one
+ * per epoch, once the epoch is over. Does nothing inside the loop; NULL is fine. */
+ADL_API void adl_loop_free(adl_loop *loop);
+/* The loop may also run outside an epoch loop (a test after the last epoch, say). Its place survives
+ * restarts there, too: such loops are counted over the whole program. It makes one pass over the data,
+ * autoscaled or not. */
+ADL_API void adl_loop_anywhere(adl_loop *loop);
+/* How many loops over it were begun outside the epochs, skipped ones included. */
+ADL_API int adl_loop_outside(const adl_loop *loop);
+/* The data has another length from now on; between loops. A loop that was made with 0 examples takes a saved
+ * position over whatever the length was then, and warns here when it was another in the middle of a loop. */
+ADL_API void adl_loop_set_examples(adl_loop *loop, size_t examples);
 
 /* The checks of adl_loop_autoscale alone, for a loop that is yet to be made: name is for the text. */
 ADL_API ADL_MUST adl_status adl_loop_check_bounds(const char *name, int batch_size,
                                                   int max_batch_size, int min_local, int max_local);
 
-/* Enters the loop, inside an epoch. *run is false when there is nothing to do: the context was
+/* Enters the loop, inside an epoch (or anywhere, see adl_loop_anywhere). *run is false when there is nothing to do: the context was
  * stopped, or this loop of the epoch had finished before a restart. ESTATE (and the context is
  * stopped): outside an epoch loop, or while another loop runs. */
 ADL_API adl_status adl_loop_begin(adl_loop *loop, bool *run);
@@ -76,8 +89,8 @@ ADL_API bool adl_loop_more(adl_loop *loop);
  * was not entered. */
 ADL_API void adl_loop_end(adl_loop *loop);
 
-/* Makes this the training loop, which the first adl_dp_step or adl_meter_begin in it does otherwise.
- * ESTATE: another one is. */
+/* Makes this the training loop, in the place of another one, which adl_dp_step or adl_meter_begin in it does
+ * otherwise. */
 ADL_API ADL_MUST adl_status adl_loop_train(adl_loop *loop);
 /* Adds to the time that the present batch spends waiting for gradients. */
 ADL_API void adl_loop_add_sync(adl_loop *loop, double seconds);
@@ -107,8 +120,8 @@ ADL_API int adl_loop_local_bsz(const adl_loop *loop);
 ADL_API int adl_loop_accum_steps(const adl_loop *loop);
 /* Does the present batch end in an optimizer step? */
 ADL_API bool adl_loop_optim_step(const adl_loop *loop);
-/* Is this the training loop, the one that is profiled? It becomes so by the first adl_dp_step in it;
- * a program has one. */
+/* Is this the training loop, the one that is profiled? It is the one in which the last adl_dp_step was
+ * taken. */
 ADL_API bool adl_loop_training(const adl_loop *loop);
 
 /* Writes Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, each tag after prefix (may be

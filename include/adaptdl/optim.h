@@ -113,6 +113,8 @@ ADL_API ADL_MUST adl_status adl_optim_step(adl_optim *optim, const double *lr_fa
 ADL_API void adl_optim_zero_grad(adl_optim *optim);
 ADL_API double adl_optim_lr(const adl_optim *optim, size_t group);
 ADL_API void adl_optim_set_lr(adl_optim *optim, size_t group, double lr);
+/* Momentum of SGD, beta1 of Adam and AdamW, 0 of Adadelta: what logs show. */
+ADL_API double adl_optim_momentum(const adl_optim *optim, size_t group);
 ADL_API int64_t adl_optim_steps(const adl_optim *optim);
 ADL_API void adl_optim_restart(adl_optim *optim);
 ADL_API size_t adl_optim_save_size(const adl_optim *optim);

@@ -54,6 +54,11 @@ ADL_API adl_status adl_tensorboard_close(adl_tensorboard *writer);
 ADL_API adl_status adl_tensorboard_scalar(adl_tensorboard *writer, const char *tag, double value,
                                           int64_t step, double wall_time_s);
 
+/* A new start of the same log: TensorBoard forgets what it has read of steps from this one on, in this
+ * and older files of the directory. To be written before the first other event. */
+ADL_API adl_status adl_tensorboard_restart(adl_tensorboard *writer, int64_t step,
+                                           double wall_time_s);
+
 /* Markdown text, at most ADL_TENSORBOARD_TEXT_MAX bytes. */
 ADL_API adl_status adl_tensorboard_text(adl_tensorboard *writer, const char *tag, const char *text,
                                         int64_t step, double wall_time_s);

@@ -19,7 +19,10 @@ previous one and takes its place as a whole, so that a crash at any moment leave
 
 from adaptdl import _core
 
-__all__ = ["State", "load_state", "save_all_states", "save_state"]
+__all__ = ["CKPT_DIR_PREFIX", "State", "load_state", "save_all_states", "save_state"]
+
+#: What the names of checkpoints begin with, in ``ADAPTDL_CHECKPOINT_PATH``.
+CKPT_DIR_PREFIX = "checkpoint-"
 
 
 class State:
@@ -27,8 +30,8 @@ class State:
     :meth:`save`, :meth:`load` and :meth:`sync`.
 
     Args:
-        name (str): Its name in the checkpoint, the same after a restart, at most 80 bytes, without
-            slashes and control characters.
+        name (str): Its name in the checkpoint, the same after a restart, without slashes and control
+            characters.
 
     Raises:
         ValueError: If the name is taken by another State, or is no name.

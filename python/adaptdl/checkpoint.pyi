@@ -3,6 +3,8 @@ from typing import BinaryIO, Optional, Union
 
 __all__: list[str]
 
+CKPT_DIR_PREFIX: str
+
 class State:
     def __init__(self, name: str) -> None: ...
     def save(self, fileobj: BinaryIO) -> None: ...

@@ -1,5 +1,6 @@
 /* The process's training context: made by adaptdl.torch.init_process_group or
- * adaptdl.collective.initialize, or quietly for a program of one replica that only wants checkpoints.
+ * adaptdl.collective.initialize, or quietly for a program that only wants checkpoints, or wants them
+ * before it meets the other replicas.
  *
  * A forked child (a DataLoader's worker) inherits the memory but not the threads of its parent, and
  * shares its sockets. It must not touch them: everything here asks first whether this is the process
@@ -15,6 +16,7 @@
 static struct {
     adl_context *ctx;
     bool implicit; /* made without being asked for */
+    bool alone;    /* implicit, in a job of several: it reads checkpoints, and meets nobody */
     pid_t pid;     /* of the process that made it */
     uint64_t serial;
     bool starting;      /* another thread is in adl_init */
@@ -183,6 +185,13 @@ static int make(const adlpy_start *start, bool implicit)
     adl_status status;
     if (read_env(start, &env) != 0 || adlpy_at_exit() != 0)
         return -1;
+    bool alone = implicit && env.replicas > 1;
+    if (alone) { /* what was saved can be read before the others are there */
+        options.reads_only = env.rank > 0;
+        env.rank = 0;
+        env.replicas = env.nodes = 1;
+        env.supervisor_url = NULL;
+    }
     options.env = &env;
     options.program = start->program;
     /* Also without: while the replicas come together a signal must be able to end the waiting. */
@@ -201,6 +210,7 @@ static int make(const adlpy_start *start, bool implicit)
     }
     the.ctx = ctx;
     the.implicit = implicit;
+    the.alone = alone;
     the.signals = start->signals;
     the.pid = getpid();
     the.serial++;
@@ -273,7 +283,6 @@ adl_context *adlpy_context_started(void)
 
 adl_context *adlpy_context(void)
 {
-    adl_env env;
     adlpy_start start = ADLPY_START_INIT;
     if (adlpy_context_peek())
         return the.ctx;
@@ -284,11 +293,24 @@ adl_context *adlpy_context(void)
                                         : "this process is a fork of the one that was initialized");
         return NULL;
     }
+    return make(&start, true) == 0 ? the.ctx : NULL;
+}
+
+adl_context *adlpy_context_joined(void)
+{
+    adl_context *ctx = adlpy_context_peek();
+    adl_env env;
+    adlpy_start start = ADLPY_START_INIT;
+    if (ctx)
+        return the.alone ? adlpy_context_started() : ctx;
     if (read_env(&start, &env) != 0)
         return NULL;
-    if (env.replicas > 1)
-        return adlpy_context_started();
-    return make(&start, true) == 0 ? the.ctx : NULL;
+    return env.replicas > 1 ? adlpy_context_started() : adlpy_context();
+}
+
+const adl_env *adlpy_context_env(void)
+{
+    return adlpy_context_peek() && !the.implicit ? adl_context_env(the.ctx) : NULL;
 }
 
 /* ---- end ----------------------------------------------------------------------------------------- */
@@ -313,7 +335,7 @@ int adlpy_context_finish(int *code)
     ADLPY_UNLOCKED(result = adl_finish(ctx));
     the.finishing = false;
     the.ctx = NULL;
-    the.signals = the.implicit = false;
+    the.signals = the.implicit = the.alone = false;
     adlpy_states_detach();
     adlpy_leave();
     if (code)

@@ -78,9 +78,13 @@ typedef struct adlpy_start {
  * finished when the interpreter exits, if nobody does so earlier. */
 int adlpy_context_start(const adlpy_start *start);
 
-/* The context, or NULL with an exception. When none was started and the environment says one replica,
- * one is made that handles no signals; with more replicas RuntimeError. */
+/* The context, or NULL with an exception. When none was started, one is made that handles no signals; in a
+ * job of several replicas it is alone: it reads what was saved, and rank 0 may save. */
 adl_context *adlpy_context(void);
+/* The same for what needs the other replicas: RuntimeError where adlpy_context would be alone. */
+adl_context *adlpy_context_joined(void);
+/* The environment of the context that was started; NULL when none was. */
+const adl_env *adlpy_context_env(void);
 /* The context that was started, or NULL with RuntimeError. For what needs adlpy_context_start. */
 adl_context *adlpy_context_started(void);
 /* The context, or NULL, without an exception and without making one. */
@@ -124,6 +128,7 @@ int adlpy_group_setup(PyObject *module);
 int adlpy_goodput_setup(PyObject *module);
 int adlpy_hints_setup(PyObject *module);
 int adlpy_value_setup(PyObject *module);
+int adlpy_metrics_setup(PyObject *module);
 /* In torch_*.c; may be absent. */
 int adlpy_torch_setup(PyObject *module) __attribute__((weak));
 

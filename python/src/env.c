@@ -25,9 +25,9 @@ static PyObject *env_read(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
     adl_env env;
-    adl_context *ctx = adlpy_context_peek();
-    if (ctx) {
-        env = *adl_context_env(ctx);
+    const adl_env *started = adlpy_context_env();
+    if (started) {
+        env = *started;
     } else {
         adl_status status = adli_env_load(&env);
         if (status != ADL_OK)

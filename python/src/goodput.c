@@ -4,7 +4,9 @@
 
 #include "adaptdl/fit.h"
 #include "adaptdl/goodput.h"
+#include "adaptdl/scaling.h"
 #include "base/mem.h"
+#include "model/perf.h"
 
 #include <limits.h>
 #include <math.h>
@@ -192,9 +194,10 @@ static PyObject *fit(adlpy_array *inputs, const adlpy_array *shape)
     free(points);
     if (status != ADL_OK)
         return adlpy_raise(status);
-    const adl_perf_params *perf = &fitted.perf;
-    return Py_BuildValue("ddddddd", perf->alpha_c, perf->beta_c, perf->alpha_n, perf->beta_n,
-                         perf->alpha_r, perf->beta_r, perf->gamma);
+    PyObject *perf = PyTuple_New(ADLI_PERF_COUNT);
+    for (int i = 0; i < ADLI_PERF_COUNT && perf; i++) /* a NULL in it is found by Python */
+        PyTuple_SetItem(perf, i, PyFloat_FromDouble(adli_perf_get(&fitted.perf, i)));
+    return perf;
 }
 
 static PyObject *goodput_fit(PyObject *self, PyObject *args)
@@ -218,7 +221,58 @@ static PyObject *goodput_fit(PyObject *self, PyObject *args)
     return result;
 }
 
+/* ---- scaling rules on given statistics ------------------------------------------------------------- */
+
+static PyObject *factors(const adl_scaling_rule *rule, adl_scaling_input input,
+                         adlpy_array *const *grad, const adlpy_array *shape)
+{
+    double *values = adli_calloc(shape->count ? shape->count : 1, sizeof *values);
+    if (!values)
+        return PyErr_NoMemory();
+    for (size_t i = 0; i < shape->count; i++) {
+        input.grad.sqr = adlpy_array_at(grad[0], shape, i);
+        input.grad.var = adlpy_array_at(grad[1], shape, i);
+        values[i] = adl_scaling_factor(rule, &input);
+    }
+    PyObject *result = adlpy_array_result(shape, values, false);
+    free(values);
+    return result;
+}
+
+static PyObject *scaling_factors(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *name;
+    PyObject *sqr, *var, *result = NULL;
+    adl_scaling_input input = {0};
+    adl_scaling_rule rule;
+    double power = 0, warmup = 0, data_size = 0;
+    adlpy_array arrays[2] = {{0}}, *list[2] = {&arrays[0], &arrays[1]}, shape;
+    if (!PyArg_ParseTuple(args, "sdOOdd|ddd", &name, &input.scale, &sqr, &var, &input.progress,
+                          &input.init_batch_size, &power, &warmup, &data_size))
+        return NULL;
+    adl_status status = adl_scaling_parse(name, &rule);
+    if (power > 0)
+        rule.power = power;
+    rule.base_warmup_epochs = warmup;
+    rule.data_size = data_size;
+    if (status == ADL_OK)
+        status = adl_scaling_check(&rule);
+    if (status != ADL_OK)
+        return adlpy_raise(status);
+    if (adlpy_array_init(&arrays[0], sqr, "raw_sqr_avg") == 0 &&
+        adlpy_array_init(&arrays[1], var, "raw_var_avg") == 0 &&
+        adlpy_array_broadcast(list, 2, &shape) == 0)
+        result = factors(&rule, input, list, &shape);
+    adlpy_array_fini(&arrays[0]);
+    adlpy_array_fini(&arrays[1]);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"scaling_factors", scaling_factors, METH_VARARGS,
+     "scaling_factors(rule, scale, sqr, var, progress, init_batch_size, power=0, warmup=0, "
+     "data_size=0, /)\n--\n\nOn the learning rates."},
     {"goodput_check", goodput_check, METH_O,
      "goodput_check(model, /)\n--\n\nRaises ValueError when a parameter is out of range."},
     {"goodput_evaluate", goodput_evaluate, METH_VARARGS,

@@ -10,14 +10,16 @@
 #include "train/checkpoint_format.h"
 #include "train/context.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct entry {
     PyObject *state;
-    char name[ADL_CHECKPOINT_NAME_MAX + 1];
-    adl_checkpoint_state *handle; /* in the present context's store, or NULL */
-    bool taken;                   /* what the store read at its start was loaded, or is old */
+    char *label;                            /* the name that it was given */
+    char name[ADL_CHECKPOINT_NAME_MAX + 1]; /* in the store */
+    adl_checkpoint_state *handle;           /* in the present context's store, or NULL */
+    bool taken; /* what the store read at its start was loaded, or is old */
     struct entry *next;
 } entry;
 
@@ -26,7 +28,7 @@ static entry *entries;
 static entry *find_name(const char *name)
 {
     entry *at = entries;
-    while (at && strcmp(at->name, name) != 0)
+    while (at && strcmp(at->label, name) != 0)
         at = at->next;
     return at;
 }
@@ -151,6 +153,33 @@ void adlpy_states_detach(void)
 
 /* ---- functions ----------------------------------------------------------------------------------- */
 
+/* What the store calls a state. A name that is longer than the store's are, or looks like one of the library's
+ * own, is kept as its beginning and a checksum of the whole; what no store could keep is an error. */
+static adl_status store_name(const char *label, char out[ADL_CHECKPOINT_NAME_MAX + 1])
+{
+    size_t length = strlen(label);
+    bool reserved = strncmp(label, "adaptdl.", 8) == 0;
+    if (length <= ADL_CHECKPOINT_NAME_MAX && !reserved) {
+        memcpy(out, label, length + 1);
+        return adli_ckpt_name_check(out);
+    }
+    adli_ckpt_sum sum = adli_ckpt_sum_of(label, length);
+    size_t kept = ADL_CHECKPOINT_NAME_MAX - 2 * ADLI_CKPT_SUM_BYTES - 2;
+    while (kept > 0 && kept < length && ((unsigned char)label[kept] & 0xc0) == 0x80)
+        kept--; /* not in the middle of a character */
+    size_t at = (size_t)snprintf(out, ADL_CHECKPOINT_NAME_MAX + 1, "~%.*s~", (int)kept, label);
+    for (size_t i = 0; i < ADLI_CKPT_SUM_BYTES; i++)
+        at += (size_t)snprintf(out + at, ADL_CHECKPOINT_NAME_MAX + 1 - at, "%02x", sum.bytes[i]);
+    return adli_ckpt_name_check(out);
+}
+
+static void free_entry(entry *gone)
+{
+    Py_XDECREF(gone->state);
+    free(gone->label);
+    free(gone);
+}
+
 static PyObject *state_add(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -158,31 +187,28 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     const char *name;
     if (!PyArg_ParseTuple(args, "Os", &state, &name))
         return NULL;
-    adl_status status = adli_ckpt_name_check(name);
-    if (status != ADL_OK)
-        return adlpy_raise(status);
-    if (strncmp(name, "adaptdl.", 8) == 0)
-        return PyErr_Format(PyExc_ValueError,
-                            "state \"%s\": names starting with \"adaptdl.\" are the library's",
-                            name);
     if (find_name(name))
         return PyErr_Format(PyExc_ValueError,
                             "state \"%s\" exists already: give each State a name of its own", name);
     entry *added = adli_calloc(1, sizeof *added);
-    if (!added)
-        return PyErr_NoMemory();
-    strcpy(added->name, name); /* its length was checked */
-    adl_context *ctx = adlpy_context_peek();
-    if (ctx && !adlpy_enter("State")) {
+    if (added)
+        added->label = adli_strdup(name);
+    if (!added || !added->label) {
         free(added);
-        return NULL;
+        return PyErr_NoMemory();
     }
-    if (ctx) {
+    adl_status status = store_name(name, added->name);
+    adl_context *ctx = adlpy_context_peek();
+    if (status == ADL_OK && ctx) {
+        if (!adlpy_enter("State")) {
+            free_entry(added);
+            return NULL;
+        }
         status = attach(ctx, added);
         adlpy_leave();
     }
     if (status != ADL_OK) {
-        free(added);
+        free_entry(added);
         return adlpy_raise(status);
     }
     added->state = adlpy_ref(state);
@@ -203,8 +229,7 @@ static PyObject *state_remove(PyObject *self, PyObject *state)
         at = &(*at)->next;
     *at = gone->next;
     adlpy_leave();
-    Py_DECREF(gone->state);
-    free(gone);
+    free_entry(gone);
     return adlpy_ref(Py_None);
 }
 
@@ -289,10 +314,8 @@ static PyObject *state_write(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO&", &state, PyUnicode_FSConverter, &path))
         return NULL;
     entry *mine = find_state(state);
-    char name[sizeof mine->name] = "", *data;
-    if (mine)
-        strcpy(name, mine->name); /* save may do anything, also to the list */
-    PyObject *bytes = mine ? saved_bytes(state) : NULL, *result = NULL;
+    char *name = mine ? adli_strdup(mine->label) : NULL, *data; /* save may change the list */
+    PyObject *bytes = name ? saved_bytes(state) : NULL, *result = NULL;
     Py_ssize_t length;
     if (bytes && PyBytes_AsStringAndSize(bytes, &data, &length) == 0) {
         adli_buf file;
@@ -305,6 +328,9 @@ static PyObject *state_write(PyObject *self, PyObject *args)
         adli_buf_fini(&file);
         result = adlpy_none(status);
     }
+    if (mine && !name)
+        PyErr_NoMemory();
+    free(name);
     Py_XDECREF(bytes);
     Py_XDECREF(path);
     return result;

@@ -33,5 +33,8 @@ int adlpy_meter_setup(PyObject *module);
 int adlpy_kernels_setup(PyObject *module);
 int adlpy_sampler_setup(PyObject *module);
 int adlpy_accumulator_setup(PyObject *module);
+/* Behind adaptdl.dl. */
+int adlpy_runner_meter_setup(PyObject *module);
+int adlpy_runner_events_setup(PyObject *module);
 
 #endif

@@ -1,10 +1,10 @@
-/* Epochs and loops over data for Python's iterators. Misuse (nested loops, a loop outside an epoch) is
- * asked about before the library is called: in C it stops the context, in Python it is an exception
- * after which the program may go on. */
+/* Epochs and loops over data for Python's iterators. Misuse (nested loops) is asked about before the
+ * library is called: in C it stops the context, in Python it is an exception after which the program may
+ * go on. Loops outside the epochs are allowed here. */
 #include "torch.h"
 
 #include "adaptdl/epoch.h"
-#include "adaptdl/loop.h"
+#include "train/loop.h"
 
 #include <limits.h>
 
@@ -110,28 +110,55 @@ typedef struct loop_object {
 static int loop_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     loop_object *self = (loop_object *)object;
-    static char *names[] = {"name", "examples", "batch_size", NULL};
+    static char *names[] = {"name", "batch_size", NULL};
     const char *name;
-    Py_ssize_t examples;
     int batch_size;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sni", names, &name, &examples, &batch_size))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "si", names, &name, &batch_size))
         return -1;
-    if (examples < 0) {
-        PyErr_SetString(PyExc_ValueError, "examples must not be negative");
-        return -1;
-    }
-    adl_context *ctx = adlpy_context();
+    adl_context *ctx = adlpy_context_joined();
     if (!ctx || !adlpy_enter("a data loader"))
         return -1;
-    adl_status status = adl_loop_new(ctx, name, (size_t)examples, batch_size, &self->loop);
+    /* Without a length as yet: a saved place is taken over whatever the length was. */
+    adl_status status = adl_loop_new(ctx, name, 0, batch_size, &self->loop);
     adlpy_leave();
     if (status != ADL_OK) {
         adlpy_raise(status);
         return -1;
     }
-    self->examples = (size_t)examples;
+    adl_loop_anywhere(self->loop);
     self->handle.serial = adlpy_serial();
     return 0;
+}
+
+/* The place of an interrupted loop as another package has saved it. */
+static PyObject *loop_restore(PyObject *object, PyObject *args)
+{
+    unsigned long long index, end_index;
+    adli_loop_place place;
+    if (!PyArg_ParseTuple(args, "KKiii", &index, &end_index, &place.done_epoch, &place.done_loops,
+                          &place.done_outside) ||
+        !adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    place.index = index;
+    place.end_index = end_index;
+    adli_loop_restore(((loop_object *)object)->loop, &place);
+    return adlpy_ref(Py_None);
+}
+
+static PyObject *loop_free(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    loop_object *self = (loop_object *)object;
+    adl_context *ctx = adlpy_context_peek();
+    if (self->loop && ctx && adlpy_serial() == self->handle.serial &&
+        adl_current_loop(ctx) != self->loop && adlpy_enter("a data loader")) {
+        adl_loop_free(self->loop);
+        self->loop = NULL;
+        self->handle.serial = 0;
+        adlpy_leave();
+    }
+    PyErr_Clear();
+    return adlpy_ref(Py_None);
 }
 
 static PyObject *loop_autoscale(PyObject *object, PyObject *args)
@@ -152,21 +179,24 @@ static PyObject *begin(loop_object *self, adl_context *ctx)
     adl_loop *current = adl_current_loop(ctx);
     if (adl_stopped(ctx))
         return adlpy_raise_stopped(ctx);
-    if (adl_current_epoch(ctx) < 0)
-        return PyErr_Format(PyExc_RuntimeError,
-                            "%s: iterate inside a loop of adaptdl.torch.remaining_epochs_until()",
-                            adl_loop_name(self->loop));
     if (current)
         return PyErr_Format(PyExc_RuntimeError, "%s: overlapping data loader loops (inside %s)",
                             adl_loop_name(self->loop), adl_loop_name(current));
+    adl_loop_set_examples(self->loop, self->examples);
     if (adl_loop_begin(self->loop, &run) != ADL_OK)
         return adlpy_raise_stopped(ctx);
     return PyBool_FromLong(run);
 }
 
-static PyObject *loop_begin(PyObject *object, PyObject *unused)
+/* begin(examples): as long as the data is now. */
+static PyObject *loop_begin(PyObject *object, PyObject *args)
 {
-    (void)unused;
+    Py_ssize_t examples;
+    if (!PyArg_ParseTuple(args, "n", &examples))
+        return NULL;
+    if (examples < 0)
+        return PyErr_Format(PyExc_ValueError, "examples must not be negative");
+    ((loop_object *)object)->examples = (size_t)examples;
     adl_context *ctx = adlpy_handle_enter(object, "a data loader");
     if (!ctx)
         return NULL;
@@ -302,7 +332,7 @@ static PyObject *loop_alive(PyObject *object, void *unused)
     return PyBool_FromLong(serial && adlpy_context_peek() && adlpy_serial() == serial);
 }
 
-enum { INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING };
+enum { INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING, OUTSIDE };
 
 static PyObject *loop_get(PyObject *object, void *which)
 {
@@ -322,6 +352,8 @@ static PyObject *loop_get(PyObject *object, void *which)
         return PyLong_FromLong(adl_loop_accum_steps(loop));
     case OPTIM:
         return PyBool_FromLong(adl_loop_optim_step(loop));
+    case OUTSIDE:
+        return PyLong_FromLong(adl_loop_outside(loop));
     default:
         return PyBool_FromLong(adl_loop_training(loop));
     }
@@ -346,7 +378,11 @@ static int loop_set(PyObject *object, PyObject *value, void *which)
 static PyMethodDef loop_methods[] = {
     {"autoscale", loop_autoscale, METH_VARARGS,
      "autoscale(max_batch_size, min_local, max_local, accumulation, /)\n--\n\n0: no bound."},
-    {"begin", loop_begin, METH_NOARGS, "begin()\n--\n\nEnters; False: done before a restart."},
+    {"begin", loop_begin, METH_VARARGS,
+     "begin(examples, /)\n--\n\nEnters; False: done before a restart."},
+    {"restore", loop_restore, METH_VARARGS,
+     "restore(index, end_index, done_epoch, done_loops, done_outside, /)\n--\n\nGoes there."},
+    {"free", loop_free, METH_NOARGS, "free()\n--\n\nLater checkpoints are without it."},
     {"choose", loop_choose, METH_NOARGS, "choose()\n--\n\nA pass begins: the local batch size."},
     {"step", loop_step, METH_VARARGS,
      "step(size, last_of_pass, /)\n--\n\nA step boundary; raises SystemExit(143) to stop."},
@@ -369,6 +405,7 @@ static PyGetSetDef loop_properties[] = {
     {"accum_steps", loop_get, NULL, "Accumulation steps.", (void *)ACCUM},
     {"optim_step", loop_get, NULL, "Does this batch end in a step?", (void *)OPTIM},
     {"training", loop_get, NULL, "Is it the training loop?", (void *)TRAINING},
+    {"outside", loop_get, NULL, "Loops begun outside the epochs.", (void *)OUTSIDE},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot loop_slots[] = {
@@ -377,7 +414,7 @@ static PyType_Slot loop_slots[] = {
     {Py_tp_dealloc, adlpy_handle_dealloc},
     {Py_tp_methods, loop_methods},
     {Py_tp_getset, loop_properties},
-    {Py_tp_doc, "Loop(name, examples, batch_size)\n--\n\nOne elastic loop over data."},
+    {Py_tp_doc, "Loop(name, batch_size)\n--\n\nOne elastic loop over data."},
     {0, NULL}};
 static PyType_Spec loop_spec = {"adaptdl._core.Loop", sizeof(loop_object), 0, Py_TPFLAGS_DEFAULT,
                                 loop_slots};

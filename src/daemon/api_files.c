@@ -3,6 +3,7 @@
  * followed at all. */
 #include "daemon/api_impl.h"
 
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "httpd/target.h"
 
@@ -72,17 +73,17 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static void put_entry(adli_buf *out, int dir, char *name, bool first)
+static void put_entry(adli_buf *out, int dir, char *name)
 {
     struct stat info;
     if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
         return;
     adli_target_printable(name);
-    adli_buf_puts(out, first ? "{\"name\":" : ",{\"name\":");
-    adli_buf_json(out, name);
-    adli_buf_printf(out, ",\"size\":%lld,\"directory\":%s}",
-                    S_ISDIR(info.st_mode) ? 0LL : (long long)info.st_size,
-                    S_ISDIR(info.st_mode) ? "true" : "false");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "name", name);
+    adli_jw_int(out, "size", S_ISDIR(info.st_mode) ? 0 : info.st_size);
+    adli_jw_bool(out, "directory", S_ISDIR(info.st_mode));
+    adli_jw_close(out, '}');
 }
 
 static void answer_directory(adli_httpd_request *request, int fd)
@@ -96,10 +97,9 @@ static void answer_directory(adli_httpd_request *request, int fd)
         return;
     }
     adli_buf_puts(&out, "{\"directory\":true,\"entries\":[");
-    size_t before = out.length;
     for (int i = 0; i < count; i++) {
         if (i < ENTRIES_MAX && strcmp(entries[i]->d_name, ".") && strcmp(entries[i]->d_name, ".."))
-            put_entry(&out, fd, entries[i]->d_name, out.length == before);
+            put_entry(&out, fd, entries[i]->d_name);
         free(entries[i]);
     }
     free(entries);

@@ -24,7 +24,7 @@ typedef struct adli_core adli_core;
 typedef struct adli_core_options {
     const char *state_dir;            /* jobs.sqlite and what belongs to it */
     adli_backend *backend;            /* borrowed */
-    const struct adli_config *config; /* jobspec/config.h: policy, interval, constants; copied */
+    const struct adli_config *config; /* config/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */
     void (*log)(void *user, const char *line); /* may be NULL */

@@ -2,6 +2,7 @@
  * then, and only then, readers see it. */
 #include "daemon/core_impl.h"
 
+#include "base/json_write.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -69,33 +70,22 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
     const adl_decision *decision = adli_cluster_decision(core->cluster);
     const adl_job_decision *now = &decision->jobs[index];
     char text[512];
-    adli_buf_printf(out, "{\"round\":%lld,\"time\":", (long long)core->round);
-    adli_buf_double(out, now_s);
-    adli_buf_puts(out, ",\"job\":");
-    adli_buf_json(out, job->id);
-    adli_buf_puts(out, ",\"before\":");
-    adli_nodes_list_json(core, job->before, job->before_count, out);
-    adli_buf_puts(out, ",\"after\":");
-    adli_nodes_list_json(core, now->nodes, now->replicas, out);
-    adli_buf_puts(out, ",\"speedup\":");
-    adli_buf_double(out, now->speedup);
-    adli_buf_puts(out, ",\"restartCost\":");
-    adli_buf_double(out, now->restart_cost);
-    adli_buf_printf(out, ",\"reason\":\"%s\",\"nextReplicas\":", reasons[now->reason]);
-    bool more = now->next_replicas > now->replicas;
-    adli_buf_double(out, more ? now->next_replicas : NAN);
-    adli_buf_puts(out, ",\"nextGain\":");
-    adli_buf_double(out, more ? now->next_gain : NAN);
-    adli_buf_puts(out, ",\"rival\":");
-    if (more && now->rival >= 0)
-        adli_buf_json(out, snapshot->jobs[now->rival].name);
-    else
-        adli_buf_puts(out, "null");
-    adli_buf_puts(out, ",\"rivalGain\":");
-    adli_buf_double(out, more && now->rival >= 0 ? now->rival_gain : NAN);
-    adli_buf_puts(out, ",\"text\":");
-    adli_buf_json(out, adl_decision_explain(snapshot, decision, index, text, sizeof text));
-    adli_buf_puts(out, "}");
+    bool more = now->next_replicas > now->replicas, rival = more && now->rival >= 0;
+    adli_jw_open(out, NULL, '{');
+    adli_jw_int(out, "round", core->round);
+    adli_jw_number(out, "time", now_s);
+    adli_jw_text(out, "job", job->id);
+    adli_nodes_list_json(core, "before", job->before, job->before_count, out);
+    adli_nodes_list_json(core, "after", now->nodes, now->replicas, out);
+    adli_jw_number(out, "speedup", now->speedup);
+    adli_jw_number(out, "restartCost", now->restart_cost);
+    adli_jw_text(out, "reason", reasons[now->reason]);
+    adli_jw_number(out, "nextReplicas", more ? now->next_replicas : NAN);
+    adli_jw_number(out, "nextGain", more ? now->next_gain : NAN);
+    adli_jw_text(out, "rival", rival ? snapshot->jobs[now->rival].name : NULL);
+    adli_jw_number(out, "rivalGain", rival ? now->rival_gain : NAN);
+    adli_jw_text(out, "text", adl_decision_explain(snapshot, decision, index, text, sizeof text));
+    adli_jw_close(out, '}');
 }
 
 void adli_core_decisions_of_round(adli_core *core, double now_s, double duration_s)
@@ -284,8 +274,8 @@ static void write_change(adli_core *core, const change *made, adli_buf *wanted, 
     const adli_row *row = &made->row;
     adli_buf_clear(wanted);
     adli_buf_clear(placed);
-    adli_nodes_list_json(core, row->wanted, row->wanted_count, wanted);
-    adli_nodes_list_json(core, row->placed, row->placed_count, placed);
+    adli_nodes_list_json(core, NULL, row->wanted, row->wanted_count, wanted);
+    adli_nodes_list_json(core, NULL, row->placed, row->placed_count, placed);
     adli_store_job saved = {.uid = job->uid,
                             .phase = (int)row->life.phase,
                             .group = row->life.group,

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "model/perf.h"
 
 #include <limits.h>
 #include <math.h>
@@ -48,7 +49,7 @@ static adl_status whole(const json_t *object, const char *field, int low, int *o
 }
 
 static adl_status numbers_of(const json_t *root, const char *field, const char *const *names,
-                             double *const *values, size_t count, bool *has)
+                             double *values, size_t count, bool *has)
 {
     const json_t *object = given(root, field);
     *has = object != NULL;
@@ -56,23 +57,22 @@ static adl_status numbers_of(const json_t *root, const char *field, const char *
         return ADL_OK;
     adl_status status = ADL_OK;
     for (size_t i = 0; status == ADL_OK && i < count; i++)
-        status = adli_json_double(object, names[i], values[i]);
+        status = adli_json_double(object, names[i], &values[i]);
     return status == ADL_OK ? ADL_OK : adli_wrap(status, "%s", field);
 }
 
 static adl_status read_models(const json_t *root, adli_hints_data *out)
 {
-    static const char *const perf[] = {"alpha_c", "beta_c", "alpha_n", "beta_n",
-                                       "alpha_r", "beta_r", "gamma"};
     static const char *const grad[] = {"norm", "var"};
-    adl_perf_params *p = &out->model.perf;
-    double *const perf_to[] = {&p->alpha_c, &p->beta_c, &p->alpha_n, &p->beta_n,
-                               &p->alpha_r, &p->beta_r, &p->gamma};
-    double *const grad_to[] = {&out->model.grad.sqr, &out->model.grad.var};
+    double perf[ADLI_PERF_COUNT] = {0}, of_grad[2] = {0};
     adl_status status =
-        numbers_of(root, "perfParams", perf, perf_to, ADLI_COUNT(perf), &out->has_perf);
+        numbers_of(root, "perfParams", adli_perf_names, perf, ADLI_PERF_COUNT, &out->has_perf);
     if (status == ADL_OK)
-        status = numbers_of(root, "gradParams", grad, grad_to, ADLI_COUNT(grad), &out->has_grad);
+        status = numbers_of(root, "gradParams", grad, of_grad, ADLI_COUNT(grad), &out->has_grad);
+    for (int i = 0; i < ADLI_PERF_COUNT && out->has_perf; i++)
+        adli_perf_set(&out->model.perf, i, perf[i]);
+    if (out->has_grad)
+        out->model.grad = (adl_grad_params){.sqr = of_grad[0], .var = of_grad[1]};
     return status;
 }
 

@@ -14,7 +14,7 @@
 #define ADLI_CORE_IMPL_H
 
 #include "daemon/core.h"
-#include "jobspec/config.h"
+#include "config/config.h"
 #include "jobspec/jobspec.h"
 #include "sched/cluster.h"
 #include "store/store.h"
@@ -272,6 +272,7 @@ void adli_core_train(adli_kept_job *job);
 void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
                    adli_buf *out);
 void adli_node_json(const adli_core *core, int node, adli_buf *out);
-void adli_nodes_list_json(const adli_core *core, const int *nodes, int count, adli_buf *out);
+void adli_nodes_list_json(const adli_core *core, const char *key, const int *nodes, int count,
+                          adli_buf *out);
 
 #endif

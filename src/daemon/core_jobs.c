@@ -1,6 +1,7 @@
 /* Questions about jobs, and the end of them. */
 #include "daemon/core_impl.h"
 
+#include "base/json_write.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -47,17 +48,13 @@ static adl_status look_up(adli_core *core, const char *ns, const char *name, cha
 adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, adli_buf *out)
 {
     double now_s = adli_core_now(core);
-    bool first = true;
     adli_buf_puts(out, "{\"items\":[");
     pthread_mutex_lock(&core->lock);
     for (size_t i = 0; i < core->job_count; i++) {
         const adli_kept_job *job = core->jobs[i];
-        if ((ns && strcmp(ns, job->ns) != 0) ||
-            (phase && strcmp(phase, adli_phase_name(job->row.life.phase)) != 0))
-            continue;
-        adli_buf_puts(out, first ? "" : ",");
-        adli_job_json(core, job, NULL, now_s, out);
-        first = false;
+        if ((!ns || strcmp(ns, job->ns) == 0) &&
+            (!phase || strcmp(phase, adli_phase_name(job->row.life.phase)) == 0))
+            adli_job_json(core, job, NULL, now_s, out);
     }
     pthread_mutex_unlock(&core->lock);
     adli_buf_puts(out, "]}");
@@ -116,46 +113,31 @@ adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, a
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 
-typedef struct history {
-    adli_buf *out;
-    bool more;
-} history;
-
 static void put_sample(void *user, const adli_store_sample *sample)
 {
-    history *to = user;
-    adli_buf *out = to->out;
-    const struct {
-        const char *key;
-        double value;
-    } fields[] = {{"batchSize", sample->batch_size},
-                  {"throughput", sample->throughput},
-                  {"efficiency", sample->efficiency},
-                  {"goodput", sample->goodput},
-                  {"progress", sample->progress}};
-    adli_buf_puts(out, to->more ? ",{\"time\":" : "{\"time\":");
-    to->more = true;
-    adli_buf_double(out, sample->time_s);
+    adli_buf *out = user;
+    adli_jw_open(out, NULL, '{');
+    adli_jw_number(out, "time", sample->time_s);
     adli_phase phase = sample->phase >= 0 && sample->phase < ADLI_PHASES ? (adli_phase)sample->phase
                                                                          : ADLI_PENDING;
-    adli_buf_printf(out, ",\"phase\":\"%s\",\"replicas\":%d", adli_phase_name(phase),
-                    sample->replicas);
-    for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
-        adli_buf_printf(out, ",\"%s\":", fields[i].key);
-        adli_buf_double(out, fields[i].value);
-    }
-    adli_buf_puts(out, "}");
+    adli_jw_text(out, "phase", adli_phase_name(phase));
+    adli_jw_int(out, "replicas", sample->replicas);
+    adli_jw_number(out, "batchSize", sample->batch_size);
+    adli_jw_number(out, "throughput", sample->throughput);
+    adli_jw_number(out, "efficiency", sample->efficiency);
+    adli_jw_number(out, "goodput", sample->goodput);
+    adli_jw_number(out, "progress", sample->progress);
+    adli_jw_close(out, '}');
 }
 
 adl_status adli_core_history(adli_core *core, const char *ns, const char *name, adli_buf *out)
 {
     char uid[ADLI_UID_SIZE];
-    history to = {.out = out};
     adl_status status = look_up(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
     adli_buf_puts(out, "{\"samples\":[");
-    status = adli_store_samples(core->store, uid, put_sample, &to);
+    status = adli_store_samples(core->store, uid, put_sample, out);
     adli_buf_puts(out, "]}");
     return status == ADL_OK ? adli_buf_check(out) : status;
 }

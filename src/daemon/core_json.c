@@ -2,46 +2,31 @@
 #include "daemon/core_impl.h"
 
 #include "adli_version.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static void put_key(adli_buf *out, const char *key)
-{
-    adli_buf_printf(out, ",\"%s\":", key);
-}
-
-static void put_number(adli_buf *out, const char *key, double value)
-{
-    put_key(out, key);
-    adli_buf_double(out, value);
-}
-
 /* A time; 0 is "not yet". */
 static void put_time(adli_buf *out, const char *key, double time_s)
 {
-    put_number(out, key, time_s > 0 ? time_s : NAN);
+    adli_jw_number(out, key, time_s > 0 ? time_s : NAN);
 }
 
 static void put_text(adli_buf *out, const char *key, const char *text)
 {
-    put_key(out, key);
-    if (text && *text)
-        adli_buf_json(out, text);
-    else
-        adli_buf_puts(out, "null");
+    adli_jw_text(out, key, text && *text ? text : NULL);
 }
 
-void adli_nodes_list_json(const adli_core *core, const int *nodes, int count, adli_buf *out)
+void adli_nodes_list_json(const adli_core *core, const char *key, const int *nodes, int count,
+                          adli_buf *out)
 {
-    adli_buf_puts(out, "[");
-    for (int i = 0; i < count; i++) {
-        adli_buf_puts(out, i ? "," : "");
-        adli_buf_json(out, core->nodes[nodes[i]].name);
-    }
-    adli_buf_puts(out, "]");
+    adli_jw_open(out, key, '[');
+    for (int i = 0; i < count; i++)
+        adli_jw_text(out, NULL, core->nodes[nodes[i]].name);
+    adli_jw_close(out, ']');
 }
 
 /* Progress in initial-batch steps; goodput in examples a second. */
@@ -62,62 +47,53 @@ static void put_progress(adli_buf *out, const adli_kept_job *job)
     double rate = job->train.goodput / hints->init_batch_size;
     if (rate > 0 && isfinite(total) && hints->time_s > 0 && job->row.life.phase == ADLI_RUNNING)
         finish_s = hints->time_s + fmax(total - hints->progress, 0) / rate;
-    put_number(out, "progress", hints->progress);
-    put_number(out, "totalProgress", total);
-    put_number(out, "epoch", hints->epoch >= 0 ? hints->epoch : NAN);
-    put_number(out, "targetEpochs", hints->target_epochs > 0 ? hints->target_epochs : NAN);
-    put_number(out, "fractionDone", isfinite(done) ? fmin(fmax(done, 0), 1) : NAN);
-    put_number(out, "estimatedFinish", finish_s);
+    adli_jw_number(out, "progress", hints->progress);
+    adli_jw_number(out, "totalProgress", total);
+    adli_jw_number(out, "epoch", hints->epoch >= 0 ? hints->epoch : NAN);
+    adli_jw_number(out, "targetEpochs", hints->target_epochs > 0 ? hints->target_epochs : NAN);
+    adli_jw_number(out, "fractionDone", isfinite(done) ? fmin(fmax(done, 0), 1) : NAN);
+    adli_jw_number(out, "estimatedFinish", finish_s);
 }
 
 static void put_train(adli_buf *out, const adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
-    put_key(out, "train");
     if (!hints->known) {
-        adli_buf_puts(out, "null");
+        adli_jw_text(out, "train", NULL);
         return;
     }
     const adli_train_info *train = &job->train;
-    adli_buf_puts(out, "{\"batchSize\":");
-    adli_buf_double(out, hints->batch_size > 0 ? hints->batch_size : NAN);
-    put_number(out, "initBatchSize", hints->init_batch_size > 0 ? hints->init_batch_size : NAN);
-    put_number(out, "maxBatchSize", hints->max_batch_size > 0 ? hints->max_batch_size : NAN);
-    put_number(out, "throughput", train->throughput);
-    put_number(out, "efficiency", train->efficiency);
-    put_number(out, "goodput", train->goodput);
-    put_number(out, "speedup", train->speedup);
+    adli_jw_open(out, "train", '{');
+    adli_jw_number(out, "batchSize", hints->batch_size > 0 ? hints->batch_size : NAN);
+    adli_jw_number(out, "initBatchSize", hints->init_batch_size > 0 ? hints->init_batch_size : NAN);
+    adli_jw_number(out, "maxBatchSize", hints->max_batch_size > 0 ? hints->max_batch_size : NAN);
+    adli_jw_number(out, "throughput", train->throughput);
+    adli_jw_number(out, "efficiency", train->efficiency);
+    adli_jw_number(out, "goodput", train->goodput);
+    adli_jw_number(out, "speedup", train->speedup);
     put_progress(out, job);
-    adli_buf_printf(out, ",\"maxProfiledReplicas\":%d}", hints->max_profiled);
+    adli_jw_int(out, "maxProfiledReplicas", hints->max_profiled);
+    adli_jw_close(out, '}');
 }
 
 static void put_amounts(adli_buf *out, const adli_amounts *amounts)
 {
-    adli_buf_puts(out, "{");
-    for (int i = 0; i < amounts->count; i++) {
-        adli_buf_puts(out, i ? "," : "");
-        adli_buf_json(out, amounts->names[i]);
-        adli_buf_printf(out, ":%lld", (long long)amounts->amounts[i]);
-    }
-    adli_buf_puts(out, "}");
+    adli_jw_open(out, "resources", '{');
+    for (int i = 0; i < amounts->count; i++)
+        adli_jw_int(out, amounts->names[i], amounts->amounts[i]);
+    adli_jw_close(out, '}');
 }
 
 static void put_what_was_asked(adli_buf *out, const adli_jobspec *spec)
 {
-    adli_buf_printf(out, ",\"minReplicas\":%d,\"maxReplicas\":", spec->min_replicas);
-    if (spec->max_replicas > 0)
-        adli_buf_printf(out, "%d", spec->max_replicas);
-    else
-        adli_buf_puts(out, "null");
-    adli_buf_printf(out,
-                    ",\"preemptible\":%s,\"resources\":", spec->preemptible ? "true" : "false");
+    adli_jw_int(out, "minReplicas", spec->min_replicas);
+    adli_jw_number(out, "maxReplicas", spec->max_replicas > 0 ? spec->max_replicas : NAN);
+    adli_jw_bool(out, "preemptible", spec->preemptible);
     put_amounts(out, &spec->requests);
-    adli_buf_puts(out, ",\"command\":[");
-    for (int i = 0; i < spec->argc; i++) {
-        adli_buf_puts(out, i ? "," : "");
-        adli_buf_json(out, spec->argv[i]);
-    }
-    adli_buf_puts(out, "]");
+    adli_jw_open(out, "command", '[');
+    for (int i = 0; i < spec->argc; i++)
+        adli_jw_text(out, NULL, spec->argv[i]);
+    adli_jw_close(out, ']');
 }
 
 void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
@@ -126,31 +102,30 @@ void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *
     const adli_row *row = &job->row;
     const adli_life *life = &row->life;
     int ready = job->view_group == life->group && row->placed_count > 0 ? job->ready : 0;
-    adli_buf_puts(out, "{\"namespace\":");
-    adli_buf_json(out, job->ns);
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "namespace", job->ns);
     put_text(out, "name", job->name);
     put_text(out, "uid", job->uid);
     put_text(out, "phase", adli_phase_name(life->phase));
     put_text(out, "reason", row->reason);
     put_text(out, "message", row->message);
-    put_number(out, "created", job->created_s);
+    adli_jw_number(out, "created", job->created_s);
     put_time(out, "started", row->started_s);
     put_time(out, "completed", row->completed_s);
-    adli_buf_printf(out,
-                    ",\"replicas\":%d,\"readyReplicas\":%d,\"group\":%d,\"restarts\":%d,"
-                    "\"failures\":%d",
-                    row->placed_count, ready, life->group, life->group > 0 ? life->group - 1 : 0,
-                    life->failures);
-    put_key(out, "allocation");
-    adli_nodes_list_json(core, row->placed, row->placed_count, out);
+    adli_jw_int(out, "replicas", row->placed_count);
+    adli_jw_int(out, "readyReplicas", ready);
+    adli_jw_int(out, "group", life->group);
+    adli_jw_int(out, "restarts", life->group > 0 ? life->group - 1 : 0);
+    adli_jw_int(out, "failures", life->failures);
+    adli_nodes_list_json(core, "allocation", row->placed, row->placed_count, out);
     put_what_was_asked(out, &job->spec);
     put_train(out, job);
     double running = now_s - row->accounted_s;
-    put_number(out, "deviceSeconds", row->attained_s + (running > 0 ? running * ready : 0));
-    adli_buf_printf(out, ",\"deleted\":%s", job->deleted ? "true" : "false");
+    adli_jw_number(out, "deviceSeconds", row->attained_s + (running > 0 ? running * ready : 0));
+    adli_jw_bool(out, "deleted", job->deleted);
     if (spec)
-        adli_buf_printf(out, ",\"spec\":%s", spec);
-    adli_buf_puts(out, "}");
+        adli_jw_raw(out, "spec", spec);
+    adli_jw_close(out, '}');
 }
 
 static int count_on(const adli_kept_job *job, int node)
@@ -161,20 +136,14 @@ static int count_on(const adli_kept_job *job, int node)
     return count;
 }
 
-static void put_resources(const adli_core *core, const adli_core_node *node,
+static void put_resources(const adli_core *core, const adli_core_node *node, const char *key,
                           const adl_resources *amounts, adli_buf *out)
 {
-    bool first = true;
-    adli_buf_puts(out, "{");
-    for (int r = 0; r < core->resource_count; r++) {
-        if (!node->known_resource[r])
-            continue;
-        adli_buf_puts(out, first ? "" : ",");
-        adli_buf_json(out, core->resource_names[r]);
-        adli_buf_printf(out, ":%lld", (long long)amounts->amount[r]);
-        first = false;
-    }
-    adli_buf_puts(out, "}");
+    adli_jw_open(out, key, '{');
+    for (int r = 0; r < core->resource_count; r++)
+        if (node->known_resource[r])
+            adli_jw_int(out, core->resource_names[r], amounts->amount[r]);
+    adli_jw_close(out, '}');
 }
 
 static int64_t slots_of(const adli_core *core, const adli_core_node *node)
@@ -198,61 +167,61 @@ void adli_node_json(const adli_core *core, int number, adli_buf *out)
         for (int r = 0; r < core->resource_count; r++)
             free.amount[r] -= count * request.amount[r];
     }
-    adli_buf_puts(out, "{\"name\":");
-    adli_buf_json(out, node->name);
-    adli_buf_printf(out, ",\"ready\":%s,\"draining\":%s,\"preemptible\":%s,\"deviceType\":",
-                    node->ready ? "true" : "false",
-                    node->drained || core->draining ? "true" : "false",
-                    node->preemptible ? "true" : "false");
-    adli_buf_json(out, node->device_type);
-    put_key(out, "resources");
-    put_resources(core, node, &node->declared, out);
-    put_key(out, "free");
-    put_resources(core, node, &free, out);
-    adli_buf_printf(out, ",\"slots\":%lld,\"replicas\":[", (long long)slots_of(core, node));
-    bool first = true;
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "name", node->name);
+    adli_jw_bool(out, "ready", node->ready);
+    adli_jw_bool(out, "draining", node->drained || core->draining);
+    adli_jw_bool(out, "preemptible", node->preemptible);
+    adli_jw_text(out, "deviceType", node->device_type);
+    put_resources(core, node, "resources", &node->declared, out);
+    put_resources(core, node, "free", &free, out);
+    adli_jw_int(out, "slots", slots_of(core, node));
+    adli_jw_open(out, "replicas", '[');
     for (size_t i = 0; i < core->job_count; i++) {
         const adli_kept_job *job = core->jobs[i];
         for (int rank = 0; rank < job->row.placed_count; rank++) {
             if (job->row.placed[rank] != number)
                 continue;
-            adli_buf_puts(out, first ? "{\"job\":" : ",{\"job\":");
-            adli_buf_json(out, job->id);
-            adli_buf_printf(out, ",\"rank\":%d,\"group\":%d}", rank, job->row.life.group);
-            first = false;
+            adli_jw_open(out, NULL, '{');
+            adli_jw_text(out, "job", job->id);
+            adli_jw_int(out, "rank", rank);
+            adli_jw_int(out, "group", job->row.life.group);
+            adli_jw_close(out, '}');
         }
     }
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
 }
 
 adl_status adli_core_cluster(adli_core *core, adli_buf *out)
 {
     double now_s = adli_core_now(core);
     adli_store_stats stats = adli_store_look(core->store);
-    adli_buf_puts(out, "{\"version\":\"" ADLI_VERSION "\"");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "version", ADLI_VERSION);
     put_text(out, "policy", adl_policy_name(core->policy));
-    put_number(out, "intervalSeconds", core->config.interval_s);
+    adli_jw_number(out, "intervalSeconds", core->config.interval_s);
     pthread_mutex_lock(&core->lock);
-    put_number(out, "started", core->opened_s);
-    put_number(out, "now", now_s);
-    adli_buf_printf(out, ",\"round\":%lld", (long long)stats.last_round);
+    adli_jw_number(out, "started", core->opened_s);
+    adli_jw_number(out, "now", now_s);
+    adli_jw_int(out, "round", stats.last_round);
     put_time(out, "lastRound", core->last_round_s);
     put_time(out, "nextRound", core->next_round_s);
-    adli_buf_printf(out, ",\"draining\":%s,\"nodes\":[", core->draining ? "true" : "false");
-    for (int i = 0; i < core->node_count; i++) {
-        adli_buf_puts(out, i ? "," : "");
+    adli_jw_bool(out, "draining", core->draining);
+    adli_jw_open(out, "nodes", '[');
+    for (int i = 0; i < core->node_count; i++)
         adli_node_json(core, i, out);
-    }
+    adli_jw_close(out, ']');
     int phases[ADLI_PHASES] = {0};
     for (size_t i = 0; i < core->job_count; i++)
         phases[core->jobs[i]->row.life.phase]++;
-    adli_buf_puts(out, "],\"jobs\":{");
+    adli_jw_open(out, "jobs", '{');
     for (int i = 0; i < ADLI_PHASES; i++)
-        adli_buf_printf(out, "%s\"%s\":%d", i ? "," : "", adli_phase_name((adli_phase)i),
-                        phases[i]);
-    adli_buf_puts(out, "}");
+        adli_jw_int(out, adli_phase_name((adli_phase)i), phases[i]);
+    adli_jw_close(out, '}');
     put_text(out, "dashboard", core->dashboard);
-    adli_buf_printf(out, ",\"lastEvent\":%lld}", (long long)stats.last_event);
+    adli_jw_int(out, "lastEvent", stats.last_event);
+    adli_jw_close(out, '}');
     pthread_mutex_unlock(&core->lock);
     return adli_buf_check(out);
 }

@@ -323,10 +323,8 @@ adl_status adli_core_nodes(adli_core *core, adli_buf *out)
 {
     pthread_mutex_lock(&core->lock);
     adli_buf_puts(out, "{\"items\":[");
-    for (int i = 0; i < core->node_count; i++) {
-        adli_buf_puts(out, i ? "," : "");
+    for (int i = 0; i < core->node_count; i++)
         adli_node_json(core, i, out);
-    }
     adli_buf_puts(out, "]}");
     pthread_mutex_unlock(&core->lock);
     return adli_buf_check(out);

@@ -4,6 +4,7 @@
 #include "daemon/core_impl.h"
 
 #include "base/dirs.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "image/image.h"
 
@@ -148,12 +149,11 @@ static void put_warnings(const adli_jobspec *spec, adli_buf *out)
 {
     if (spec->warning_count == 0)
         return;
-    adli_buf_puts(out, ",\"warnings\":[");
-    for (int i = 0; i < spec->warning_count; i++) {
-        adli_buf_puts(out, i ? "," : "");
-        adli_buf_json(out, spec->warnings[i]);
-    }
-    adli_buf_puts(out, "]");
+    adli_buf_puts(out, ","); /* more members of the event */
+    adli_jw_open(out, "warnings", '[');
+    for (int i = 0; i < spec->warning_count; i++)
+        adli_jw_text(out, NULL, spec->warnings[i]);
+    adli_jw_close(out, ']');
 }
 
 static adl_status commit_job(adli_core *core, const adli_kept_job *job)

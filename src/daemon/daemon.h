@@ -3,7 +3,7 @@
 #ifndef ADLI_DAEMON_H
 #define ADLI_DAEMON_H
 
-#include "jobspec/config.h"
+#include "config/config.h"
 
 typedef struct adli_daemon_options {
     const char *state_dir; /* NULL: adli_state_dir */

@@ -3,7 +3,7 @@
 #define ADLI_DAEMON_FLAGS_H
 
 #include "base/buf.h"
-#include "jobspec/config.h"
+#include "config/config.h"
 
 typedef struct adli_flags {
     adli_config config;

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "model/perf.h"
 
 #include <limits.h>
 #include <math.h>
@@ -91,32 +92,29 @@ static adl_status check_range(const char *name, double value, double low, double
                      value);
 }
 
+const char *const adli_perf_names[ADLI_PERF_COUNT] = {"alpha_c", "beta_c", "alpha_n", "beta_n",
+                                                      "alpha_r", "beta_r", "gamma"};
+
 adl_status adl_goodput_check(const adl_goodput *model)
 {
     const adl_perf_params *perf = &model->perf;
+    adl_status status = ADL_OK;
     const struct {
         const char *name;
         double value, low, high;
     } ranges[] = {
-        {"alpha_c", perf->alpha_c, 0, LARGE},
-        {"beta_c", perf->beta_c, 0, LARGE},
-        {"alpha_n", perf->alpha_n, 0, LARGE},
-        {"beta_n", perf->beta_n, 0, LARGE},
-        {"alpha_r", perf->alpha_r, 0, LARGE},
-        {"beta_r", perf->beta_r, 0, LARGE},
-        {"gamma", perf->gamma, 1, 10},
         {"alpha_c + beta_c", perf->alpha_c + perf->beta_c, TINY, 2 * LARGE},
         {"grad sqr", model->grad.sqr, 0, LARGE},
         {"grad var", model->grad.var, 0, LARGE},
         {"init batch size", model->init_batch_size, 1, INT_MAX},
     };
-    for (size_t i = 0; i < ADLI_COUNT(ranges); i++) {
-        adl_status status =
-            check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
-        if (status != ADL_OK)
-            return status;
+    for (int i = 0; i < ADLI_PERF_COUNT && status == ADL_OK; i++) {
+        bool gamma = i == ADLI_PERF_COUNT - 1;
+        status = check_range(adli_perf_names[i], adli_perf_get(perf, i), gamma, gamma ? 10 : LARGE);
     }
-    return ADL_OK;
+    for (size_t i = 0; i < ADLI_COUNT(ranges) && status == ADL_OK; i++)
+        status = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
+    return status;
 }
 
 static adl_status check_shape(adl_shape shape)

@@ -3,6 +3,7 @@
 #include "adaptdl/fit.h"
 #include "adaptdl/speedup.h"
 #include "base/mem.h"
+#include "model/perf.h"
 
 #include <limits.h>
 #include <math.h>
@@ -19,15 +20,16 @@ static bool absent(const json_t *object, const char *field)
 
 adl_status adli_model_read(const json_t *object, adl_goodput *out)
 {
-    double perf[7], grad[2];
-    adl_status status = adli_json_doubles(object, "perf", 7, perf);
+    double perf[ADLI_PERF_COUNT], grad[2];
+    adl_status status = adli_json_doubles(object, "perf", ADLI_PERF_COUNT, perf);
     if (status == ADL_OK)
         status = adli_json_doubles(object, "grad", 2, grad);
     if (status == ADL_OK)
         status = adli_json_double(object, "init", &out->init_batch_size);
     if (status != ADL_OK)
         return status;
-    out->perf = (adl_perf_params){perf[0], perf[1], perf[2], perf[3], perf[4], perf[5], perf[6]};
+    for (int i = 0; i < ADLI_PERF_COUNT; i++)
+        adli_perf_set(&out->perf, i, perf[i]);
     out->grad = (adl_grad_params){.sqr = grad[0], .var = grad[1]};
     return adl_goodput_check(out);
 }
@@ -222,13 +224,14 @@ static adl_status fit(const json_t *root, adli_buf *out)
     free(points);
     if (status != ADL_OK)
         return status;
-    const adl_perf_params *p = &result.perf;
+    double numbers[ADLI_PERF_COUNT + 3] = {
+        [ADLI_PERF_COUNT] = result.objective, (double)result.used, (double)result.rejected};
+    for (int i = 0; i < ADLI_PERF_COUNT; i++)
+        numbers[i] = adli_perf_get(&result.perf, i);
     return put_numbers(out,
                        "{\"params\": [#, #, #, #, #, #, #], \"objective\": #, "
                        "\"used\": #, \"rejected\": #}",
-                       (double[]){p->alpha_c, p->beta_c, p->alpha_n, p->beta_n, p->alpha_r,
-                                  p->beta_r, p->gamma, result.objective, (double)result.used,
-                                  (double)result.rejected});
+                       numbers);
 }
 
 /* ---- lines ---- */

@@ -60,7 +60,7 @@ void adl_net_free(adl_net *net)
 {
     if (!net)
         return;
-    adli_plans_free(net);
+    adli_net_plans_free(net);
     for (size_t i = 0; i < net->node_count; i++)
         free(net->nodes[i].label);
     free(net->nodes);

@@ -21,7 +21,7 @@ typedef struct conv_shape {
     dnnl_dims_t stride, padding;
 } conv_shape;
 
-static void conv_shape_init(const adli_plan *plan, const adli_node *node, conv_shape *shape)
+static void conv_shape_init(const adli_net_plan *plan, const adli_node *node, conv_shape *shape)
 {
     dnnl_memory_desc_t src = adli_plain_md(plan, node->in), dst = adli_plain_md(plan, node->out);
     const adli_param_info *info = &plan->net->params.info[node->param];
@@ -37,7 +37,7 @@ static void conv_shape_init(const adli_plan *plan, const adli_node *node, conv_s
 }
 
 /* Scratchpad as everywhere, and the ReLU that follows. */
-static adl_status conv_attr(adli_plan *plan, size_t node, bool relu, dnnl_primitive_attr_t *out)
+static adl_status conv_attr(adli_net_plan *plan, size_t node, bool relu, dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t post = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(out);
@@ -53,7 +53,7 @@ static adl_status conv_attr(adli_plan *plan, size_t node, bool relu, dnnl_primit
     return adli_dnn(plan, node, status, "attributes");
 }
 
-static adl_status forward_desc(adli_plan *plan, size_t i, const conv_shape *shape,
+static adl_status forward_desc(adli_net_plan *plan, size_t i, const conv_shape *shape,
                                dnnl_alg_kind_t alg, dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
@@ -73,7 +73,7 @@ static adl_status forward_desc(adli_plan *plan, size_t i, const conv_shape *shap
 }
 
 /* Winograd where it pays and exists, else direct. */
-static adl_status choose(adli_plan *plan, size_t i, const conv_shape *shape)
+static adl_status choose(adli_net_plan *plan, size_t i, const conv_shape *shape)
 {
     adli_step *step = &plan->steps[i];
     step->alg = dnnl_convolution_winograd;
@@ -84,7 +84,7 @@ static adl_status choose(adli_plan *plan, size_t i, const conv_shape *shape)
     return forward_desc(plan, i, shape, step->alg, &step->hint);
 }
 
-adl_status adli_conv_forward(adli_plan *plan, size_t i)
+adl_status adli_conv_forward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];
@@ -123,7 +123,7 @@ adl_status adli_conv_forward(adli_plan *plan, size_t i)
     return ADL_OK;
 }
 
-static adl_status weights_desc(adli_plan *plan, size_t i, const conv_shape *shape,
+static adl_status weights_desc(adli_net_plan *plan, size_t i, const conv_shape *shape,
                                dnnl_alg_kind_t alg, dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
@@ -135,8 +135,8 @@ static adl_status weights_desc(adli_plan *plan, size_t i, const conv_shape *shap
     return status == ADL_OK ? adli_desc(plan, i, &desc, NULL, plan->steps[i].hint, out) : status;
 }
 
-static adl_status data_desc(adli_plan *plan, size_t i, const conv_shape *shape, dnnl_alg_kind_t alg,
-                            dnnl_primitive_desc_t *out)
+static adl_status data_desc(adli_net_plan *plan, size_t i, const conv_shape *shape,
+                            dnnl_alg_kind_t alg, dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
     adl_status status = adli_dnn(plan, i,
@@ -148,7 +148,7 @@ static adl_status data_desc(adli_plan *plan, size_t i, const conv_shape *shape, 
 }
 
 /* d loss / d weights and d loss / d bias. */
-static adl_status backward_weights(adli_plan *plan, size_t i, const conv_shape *shape)
+static adl_status backward_weights(adli_net_plan *plan, size_t i, const conv_shape *shape)
 {
     adli_step *step = &plan->steps[i];
     bool with_bias = shape->bias_or_null != NULL;
@@ -183,7 +183,7 @@ static adl_status backward_weights(adli_plan *plan, size_t i, const conv_shape *
 }
 
 /* d loss / d input. */
-static adl_status backward_data(adli_plan *plan, size_t i, const conv_shape *shape)
+static adl_status backward_data(adli_net_plan *plan, size_t i, const conv_shape *shape)
 {
     adli_step *step = &plan->steps[i];
     dnnl_primitive_desc_t pd;
@@ -218,7 +218,7 @@ static adl_status backward_data(adli_plan *plan, size_t i, const conv_shape *sha
     return adli_adapt(plan, &plan->backward, i, &dsrc, &plan->value[i].md, &plan->grad[i]);
 }
 
-adl_status adli_conv_backward(adli_plan *plan, size_t i)
+adl_status adli_conv_backward(adli_net_plan *plan, size_t i)
 {
     conv_shape shape;
     conv_shape_init(plan, &plan->net->nodes[i], &shape);

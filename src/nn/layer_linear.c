@@ -18,7 +18,7 @@ static adl_status gemm_status(const adli_action *action, dnnl_status_t status)
 
 /* A small output with a long sum (9216 -> 128 at batch 64) leaves sgemm nothing to share out, so the
  * sum is cut into parts, one a thread. */
-static int parts_of_sum(const adli_plan *plan, const adli_node *node)
+static int parts_of_sum(const adli_net_plan *plan, const adli_node *node)
 {
     enum { PART_MIN = 512, OUTPUT_MAX = 65536 };
     int in = node->in.size[0];
@@ -56,7 +56,7 @@ static adl_status run_forward(const adli_action *action, const adli_run *run)
     return gemm_status(action, (dnnl_status_t)failed);
 }
 
-adl_status adli_linear_forward(adli_plan *plan, size_t i)
+adl_status adli_linear_forward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     int parts = parts_of_sum(plan, node);
@@ -112,7 +112,7 @@ static adl_status run_data(const adli_action *action, const adli_run *run)
                                   in, 0, adli_data(&action->tensor[2]), in));
 }
 
-adl_status adli_linear_backward(adli_plan *plan, size_t i)
+adl_status adli_linear_backward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_tensor dweights, dbias = {.memory = NULL}, weights;

@@ -4,7 +4,7 @@
  *   evaluation: the same with the running statistics. */
 #include "nn/plan.h"
 
-static unsigned norm_flags(const adli_plan *plan, size_t i)
+static unsigned norm_flags(const adli_net_plan *plan, size_t i)
 {
     unsigned flags = dnnl_use_scale | dnnl_use_shift;
     if (!plan->train)
@@ -35,7 +35,7 @@ static adl_status run_statistics(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-static adl_status forward_desc(adli_plan *plan, size_t i, dnnl_primitive_desc_t *out)
+static adl_status forward_desc(adli_net_plan *plan, size_t i, dnnl_primitive_desc_t *out)
 {
     const adli_node *node = &plan->net->nodes[i];
     dnnl_batch_normalization_desc_t desc;
@@ -49,7 +49,7 @@ static adl_status forward_desc(adli_plan *plan, size_t i, dnnl_primitive_desc_t 
 }
 
 /* Batch statistics to be computed, or the running ones to be used. */
-static adl_status statistics(adli_plan *plan, size_t i)
+static adl_status statistics(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];
@@ -65,7 +65,7 @@ static adl_status statistics(adli_plan *plan, size_t i)
 }
 
 /* The running statistics follow the batch's. */
-static adl_status track(adli_plan *plan, size_t i)
+static adl_status track(adli_net_plan *plan, size_t i)
 {
     adli_action *action;
     adl_status status = adli_act(plan, &plan->forward, i, run_statistics, &action);
@@ -76,7 +76,7 @@ static adl_status track(adli_plan *plan, size_t i)
     return ADL_OK;
 }
 
-adl_status adli_norm_forward(adli_plan *plan, size_t i)
+adl_status adli_norm_forward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];
@@ -119,7 +119,7 @@ adl_status adli_norm_forward(adli_plan *plan, size_t i)
 }
 
 /* The gradients' layout is that of the values: both came from the same primitives. */
-static adl_status backward_desc(adli_plan *plan, size_t i, dnnl_primitive_desc_t *out)
+static adl_status backward_desc(adli_net_plan *plan, size_t i, dnnl_primitive_desc_t *out)
 {
     const adli_node *node = &plan->net->nodes[i];
     dnnl_batch_normalization_desc_t desc;
@@ -131,7 +131,7 @@ static adl_status backward_desc(adli_plan *plan, size_t i, dnnl_primitive_desc_t
     return status == ADL_OK ? adli_desc(plan, i, &desc, NULL, plan->steps[i].hint, out) : status;
 }
 
-adl_status adli_norm_backward(adli_plan *plan, size_t i)
+adl_status adli_norm_backward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];

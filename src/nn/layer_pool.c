@@ -13,7 +13,7 @@ static pool_shape shape_of(const adli_node *node)
                         .stride = {node->pool.stride, node->pool.stride}};
 }
 
-adl_status adli_pool_forward(adli_plan *plan, size_t i)
+adl_status adli_pool_forward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];
@@ -48,7 +48,7 @@ adl_status adli_pool_forward(adli_plan *plan, size_t i)
     return ADL_OK;
 }
 
-adl_status adli_pool_backward(adli_plan *plan, size_t i)
+adl_status adli_pool_backward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];

@@ -5,19 +5,19 @@
 #include "nn/kernels.h"
 #include "base/rng.h"
 
-static adli_node_kind kind_at(const adli_plan *plan, size_t node)
+static adli_node_kind kind_at(const adli_net_plan *plan, size_t node)
 {
     return plan->net->nodes[node].kind;
 }
 
 /* ---- ReLU ------------------------------------------------------------------------------------ */
 
-bool adli_relu_follows(const adli_plan *plan, size_t node)
+bool adli_relu_follows(const adli_net_plan *plan, size_t node)
 {
     return node + 1 < plan->net->node_count && kind_at(plan, node + 1) == ADLI_RELU;
 }
 
-bool adli_gate_passed_on(const adli_plan *plan, size_t node)
+bool adli_gate_passed_on(const adli_net_plan *plan, size_t node)
 {
     if (node + 1 >= plan->net->node_count)
         return false;
@@ -25,7 +25,7 @@ bool adli_gate_passed_on(const adli_plan *plan, size_t node)
     return next == ADLI_POOL || next == ADLI_DROPOUT;
 }
 
-bool adli_gates(const adli_plan *plan, size_t node)
+bool adli_gates(const adli_net_plan *plan, size_t node)
 {
     adli_node_kind kind = kind_at(plan, node);
     if (node == 0 || (kind != ADLI_POOL && kind != ADLI_DROPOUT))
@@ -44,7 +44,7 @@ static adl_status run_gate(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-adl_status adli_gate(adli_plan *plan, size_t i, const adli_tensor *y, float scale,
+adl_status adli_gate(adli_net_plan *plan, size_t i, const adli_tensor *y, float scale,
                      const adli_tensor *in, adli_tensor *out)
 {
     adli_action *action;
@@ -74,7 +74,7 @@ static adl_status run_relu(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-adl_status adli_relu_forward(adli_plan *plan, size_t i)
+adl_status adli_relu_forward(adli_net_plan *plan, size_t i)
 {
     adli_action *action;
     plan->value[i + 1] = plan->value[i];
@@ -91,7 +91,7 @@ adl_status adli_relu_forward(adli_plan *plan, size_t i)
     return ADL_OK;
 }
 
-adl_status adli_relu_backward(adli_plan *plan, size_t i)
+adl_status adli_relu_backward(adli_net_plan *plan, size_t i)
 {
     plan->grad[i] = plan->grad[i + 1];
     if (plan->steps[i].back_folded || adli_gate_passed_on(plan, i))
@@ -141,7 +141,7 @@ static adl_status run_dropout(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-static adl_status dropout(adli_plan *plan, adli_tape *tape, size_t i, const adli_tensor *in,
+static adl_status dropout(adli_net_plan *plan, adli_tape *tape, size_t i, const adli_tensor *in,
                           adli_tensor *out)
 {
     adli_action *action;
@@ -155,7 +155,7 @@ static adl_status dropout(adli_plan *plan, adli_tape *tape, size_t i, const adli
     return ADL_OK;
 }
 
-adl_status adli_dropout_forward(adli_plan *plan, size_t i)
+adl_status adli_dropout_forward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_tensor in = plan->value[i];
@@ -172,7 +172,7 @@ adl_status adli_dropout_forward(adli_plan *plan, size_t i)
 }
 
 /* After a ReLU the output says by itself what was kept: where it is zero no gradient passes. */
-adl_status adli_dropout_backward(adli_plan *plan, size_t i)
+adl_status adli_dropout_backward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_tensor out;
@@ -192,7 +192,7 @@ adl_status adli_dropout_backward(adli_plan *plan, size_t i)
 
 /* ---- Flatten --------------------------------------------------------------------------------- */
 
-adl_status adli_flatten_forward(adli_plan *plan, size_t i)
+adl_status adli_flatten_forward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     dnnl_memory_desc_t plain = adli_plain_md(plan, node->in), flat = adli_plain_md(plan, node->out);
@@ -201,7 +201,7 @@ adl_status adli_flatten_forward(adli_plan *plan, size_t i)
     return status == ADL_OK ? adli_tensor_alias(plan, &flat, &in, &plan->value[i + 1]) : status;
 }
 
-adl_status adli_flatten_backward(adli_plan *plan, size_t i)
+adl_status adli_flatten_backward(adli_net_plan *plan, size_t i)
 {
     dnnl_memory_desc_t plain = adli_plain_md(plan, plan->net->nodes[i].in);
     adli_tensor in;
@@ -222,7 +222,7 @@ static adl_status run_softmax(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-adl_status adli_softmax_forward(adli_plan *plan, size_t i)
+adl_status adli_softmax_forward(adli_net_plan *plan, size_t i)
 {
     adli_action *action;
     adl_status status = adli_tensor_new(plan, &plan->value[i].md, &plan->value[i + 1]);
@@ -245,7 +245,7 @@ static adl_status run_softmax_grad(const adli_action *action, const adli_run *ru
     return ADL_OK;
 }
 
-adl_status adli_softmax_backward(adli_plan *plan, size_t i)
+adl_status adli_softmax_backward(adli_net_plan *plan, size_t i)
 {
     adli_action *action;
     adl_status status = adli_tensor_new(plan, &plan->value[i].md, &plan->grad[i]);
@@ -271,7 +271,7 @@ static adl_status run_add(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-static adl_status add(adli_plan *plan, adli_tape *tape, size_t i, const adli_tensor *a,
+static adl_status add(adli_net_plan *plan, adli_tape *tape, size_t i, const adli_tensor *a,
                       const adli_tensor *b, adli_tensor *out)
 {
     adli_tensor same;
@@ -290,20 +290,20 @@ static adl_status add(adli_plan *plan, adli_tape *tape, size_t i, const adli_ten
     return ADL_OK;
 }
 
-adl_status adli_fork_forward(adli_plan *plan, size_t i)
+adl_status adli_fork_forward(adli_net_plan *plan, size_t i)
 {
     plan->value[i + 1] = plan->value[i];
     return ADL_OK;
 }
 
-adl_status adli_join_forward(adli_plan *plan, size_t i)
+adl_status adli_join_forward(adli_net_plan *plan, size_t i)
 {
     const adli_tensor *x = &plan->value[plan->net->nodes[i].fork];
     return add(plan, &plan->forward, i, &plan->value[i], x, &plan->value[i + 1]);
 }
 
 /* The sum's gradient goes to both sides; the fork reads it once more. */
-adl_status adli_join_backward(adli_plan *plan, size_t i)
+adl_status adli_join_backward(adli_net_plan *plan, size_t i)
 {
     plan->grad[i] = plan->grad[i + 1];
     if (plan->grad[i].slot >= 0)
@@ -311,7 +311,7 @@ adl_status adli_join_backward(adli_plan *plan, size_t i)
     return ADL_OK;
 }
 
-adl_status adli_fork_backward(adli_plan *plan, size_t i)
+adl_status adli_fork_backward(adli_net_plan *plan, size_t i)
 {
     const adli_tensor *sum = &plan->grad[plan->net->nodes[i].join + 1];
     return add(plan, &plan->backward, i, &plan->grad[i + 1], sum, &plan->grad[i]);

@@ -70,7 +70,7 @@ typedef struct adli_scope {
 
 enum { ADLI_SCOPES_MAX = 16, ADLI_NAME_MAX = 200, ADLI_SIZE_MAX = 1 << 20 };
 
-struct adli_plan;
+struct adli_net_plan;
 
 struct adl_net {
     adl_nn_shape input, shape; /* shape: of the last node's output so far */
@@ -87,8 +87,8 @@ struct adl_net {
 
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct adli_plan *plans[ADL_NET_PLANS]; /* most recently used first; NULL at the end */
-    void *arena_block;                      /* what all plans compute in, one at a time */
+    struct adli_net_plan *plans[ADL_NET_PLANS]; /* most recently used first; NULL at the end */
+    void *arena_block;                          /* what all plans compute in, one at a time */
     char *arena;
     size_t arena_bytes;
     uint64_t arena_version; /* of its address */

@@ -250,6 +250,16 @@ double adl_optim_lr(const adl_optim *optim, size_t group_index)
     return group_index < optim->ops.group_count ? optim->groups[group_index].options.lr : NAN;
 }
 
+double adl_optim_momentum(const adl_optim *optim, size_t group_index)
+{
+    if (group_index >= optim->ops.group_count)
+        return NAN;
+    const adl_optim_options *options = &optim->groups[group_index].options;
+    return options->kind == ADL_SGD        ? options->momentum
+           : options->kind == ADL_ADADELTA ? 0
+                                           : options->beta1;
+}
+
 void adl_optim_set_lr(adl_optim *optim, size_t group_index, double lr)
 {
     if (group_index < optim->ops.group_count)

@@ -29,14 +29,14 @@ adl_status adli_engine_open(adl_net *net)
     return ADL_OK;
 }
 
-static void free_descs(adli_plan *plan)
+static void free_descs(adli_net_plan *plan)
 {
     for (size_t i = 0; i < plan->desc_count; i++)
         dnnl_primitive_desc_destroy(plan->descs[i]);
     plan->desc_count = 0;
 }
 
-static void plan_free(adli_plan *plan)
+static void plan_free(adli_net_plan *plan)
 {
     if (!plan)
         return;
@@ -59,7 +59,7 @@ static void plan_free(adli_plan *plan)
     free(plan);
 }
 
-void adli_plans_free(adl_net *net)
+void adli_net_plans_free(adl_net *net)
 {
     for (int i = 0; i < ADL_NET_PLANS; i++)
         plan_free(net->plans[i]);
@@ -70,12 +70,12 @@ void adli_plans_free(adl_net *net)
         dnnl_engine_destroy(net->engine);
 }
 
-bool adli_needs_grad(const adli_plan *plan, size_t node)
+bool adli_needs_grad(const adli_net_plan *plan, size_t node)
 {
     return plan->input_grad || plan->net->nodes[node].param > 0;
 }
 
-static adl_status write_forward(adli_plan *plan)
+static adl_status write_forward(adli_net_plan *plan)
 {
     const adl_net *net = plan->net;
     dnnl_memory_desc_t input = adli_plain_md(plan, net->input);
@@ -95,7 +95,7 @@ static adl_status write_forward(adli_plan *plan)
 }
 
 /* grad[n] is the caller's dout, in the layout of value[n]. */
-static adl_status write_backward(adli_plan *plan)
+static adl_status write_backward(adli_net_plan *plan)
 {
     const adl_net *net = plan->net;
     size_t n = net->node_count;
@@ -125,7 +125,7 @@ static bool overlap(const adli_slot *a, const adli_slot *b)
 }
 
 /* The lowest offset where slot fits among those already placed. */
-static size_t place(const adli_plan *plan, const adli_slot *slot, const size_t *order,
+static size_t place(const adli_net_plan *plan, const adli_slot *slot, const size_t *order,
                     size_t placed)
 {
     size_t offset = 0;
@@ -144,7 +144,7 @@ static size_t place(const adli_plan *plan, const adli_slot *slot, const size_t *
 }
 
 /* First fit, largest first: tensors whose lifetimes overlap get different places. */
-static adl_status lay_out(adli_plan *plan)
+static adl_status lay_out(adli_net_plan *plan)
 {
     size_t *order = adli_calloc(plan->slot_count, sizeof *order);
     if (!order)
@@ -167,10 +167,10 @@ static adl_status lay_out(adli_plan *plan)
     return ADL_OK;
 }
 
-static adl_status plan_new(adl_net *net, int batch, const adl_pass *pass, adli_plan **out)
+static adl_status plan_new(adl_net *net, int batch, const adl_pass *pass, adli_net_plan **out)
 {
     *out = NULL;
-    adli_plan *plan = adli_calloc(1, sizeof *plan);
+    adli_net_plan *plan = adli_calloc(1, sizeof *plan);
     if (!plan)
         return adli_fail_memory("plan");
     plan->net = net;
@@ -205,7 +205,7 @@ static adl_status plan_new(adl_net *net, int batch, const adl_pass *pass, adli_p
 }
 
 /* Makes the arena large enough for the plan and points its tensors there. */
-static adl_status settle(adl_net *net, adli_plan *plan)
+static adl_status settle(adl_net *net, adli_net_plan *plan)
 {
     if (plan->arena_bytes > net->arena_bytes) {
         free(net->arena_block);
@@ -230,13 +230,13 @@ static adl_status settle(adl_net *net, adli_plan *plan)
     return ADL_OK;
 }
 
-adl_status adli_plan_get(adl_net *net, int batch, const adl_pass *pass, adli_plan **out)
+adl_status adli_net_plan_get(adl_net *net, int batch, const adl_pass *pass, adli_net_plan **out)
 {
     int threads = adl_nn_threads(), at = 0;
     bool input_grad = pass->train && pass->input_grad;
-    adli_plan *plan = NULL;
+    adli_net_plan *plan = NULL;
     for (; at < ADL_NET_PLANS && net->plans[at]; at++) {
-        adli_plan *have = net->plans[at];
+        adli_net_plan *have = net->plans[at];
         if (have->batch == batch && have->threads == threads && have->train == pass->train &&
             have->input_grad == input_grad) {
             plan = have;

@@ -23,8 +23,8 @@ adl_status adl_net_forward(adl_net *net, const float *x, int batch, const adl_pa
     if (!pass)
         pass = &evaluation;
     net->can_backward = false;
-    adli_plan *plan;
-    adl_status status = adli_plan_get(net, batch, pass, &plan);
+    adli_net_plan *plan;
+    adl_status status = adli_net_plan_get(net, batch, pass, &plan);
     if (status != ADL_OK)
         return status;
     adli_point(plan, ADLI_AT_X, x);
@@ -42,7 +42,7 @@ adl_status adl_net_backward(adl_net *net, const float *dout, float *dx, adl_grad
 {
     if (!net->can_backward)
         return adli_fail(ADL_ESTATE, "network: backward without a training forward before it");
-    adli_plan *plan = net->plans[0];
+    adli_net_plan *plan = net->plans[0];
     if ((dx != NULL) != plan->input_grad)
         return adli_fail(ADL_ESTATE, "network: dx is %s but forward %s input_grad",
                          dx ? "wanted" : "NULL", dx ? "did not say" : "said");

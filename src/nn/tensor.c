@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-adl_status adli_dnn(const adli_plan *plan, size_t node, dnnl_status_t status, const char *what)
+adl_status adli_dnn(const adli_net_plan *plan, size_t node, dnnl_status_t status, const char *what)
 {
     if (status == dnnl_success)
         return ADL_OK;
@@ -34,7 +34,7 @@ dnnl_memory_desc_t adli_dims_md(int dims, const int *size)
     return md;
 }
 
-dnnl_memory_desc_t adli_plain_md(const adli_plan *plan, adl_nn_shape shape)
+dnnl_memory_desc_t adli_plain_md(const adli_net_plan *plan, adl_nn_shape shape)
 {
     int size[4] = {plan->batch, shape.size[0], shape.size[1], shape.size[2]};
     return adli_dims_md(1 + shape.dims, size);
@@ -56,7 +56,7 @@ float *adli_data(const adli_tensor *tensor)
 }
 
 /* A memory object in a slot (or outside), owned by the plan. */
-static adl_status bind(adli_plan *plan, const dnnl_memory_desc_t *md, int slot, void *data,
+static adl_status bind(adli_net_plan *plan, const dnnl_memory_desc_t *md, int slot, void *data,
                        adli_tensor *out)
 {
     *out = (adli_tensor){.md = *md, .slot = slot};
@@ -68,7 +68,7 @@ static adl_status bind(adli_plan *plan, const dnnl_memory_desc_t *md, int slot, 
     return ADL_OK;
 }
 
-adl_status adli_tensor_new(adli_plan *plan, const dnnl_memory_desc_t *md, adli_tensor *out)
+adl_status adli_tensor_new(adli_net_plan *plan, const dnnl_memory_desc_t *md, adli_tensor *out)
 {
     if (adli_grow(&plan->slots, &plan->slot_capacity, plan->slot_count + 1, sizeof *plan->slots) !=
         0)
@@ -78,38 +78,38 @@ adl_status adli_tensor_new(adli_plan *plan, const dnnl_memory_desc_t *md, adli_t
     return bind(plan, md, (int)plan->slot_count++, DNNL_MEMORY_NONE, out);
 }
 
-adl_status adli_tensor_alias(adli_plan *plan, const dnnl_memory_desc_t *md, const adli_tensor *of,
-                             adli_tensor *out)
+adl_status adli_tensor_alias(adli_net_plan *plan, const dnnl_memory_desc_t *md,
+                             const adli_tensor *of, adli_tensor *out)
 {
     return bind(plan, md, of->slot, DNNL_MEMORY_NONE, out); /* pointed before each run */
 }
 
-adl_status adli_tensor_at(adli_plan *plan, const dnnl_memory_desc_t *md, int place,
+adl_status adli_tensor_at(adli_net_plan *plan, const dnnl_memory_desc_t *md, int place,
                           adli_tensor *out)
 {
     return bind(plan, md, place, DNNL_MEMORY_NONE, out);
 }
 
-adl_status adli_array_tensor(adli_plan *plan, const dnnl_memory_desc_t *md, float *data,
+adl_status adli_array_tensor(adli_net_plan *plan, const dnnl_memory_desc_t *md, float *data,
                              adli_tensor *out)
 {
     return bind(plan, md, ADLI_AT_PARAM, data, out);
 }
 
-void adli_point(adli_plan *plan, int place, const void *data)
+void adli_point(adli_net_plan *plan, int place, const void *data)
 {
     for (size_t i = 0; i < plan->binding_count; i++)
         if (plan->bindings[i].slot == place)
             dnnl_memory_set_data_handle(plan->bindings[i].memory, (void *)data);
 }
 
-void adli_use(adli_plan *plan, const adli_tensor *tensor)
+void adli_use(adli_net_plan *plan, const adli_tensor *tensor)
 {
     if (tensor->memory && tensor->slot >= 0 && plan->slots[tensor->slot].to < plan->now)
         plan->slots[tensor->slot].to = plan->now;
 }
 
-adl_status adli_param_tensor(adli_plan *plan, const adli_node *node, int k, bool grad,
+adl_status adli_param_tensor(adli_net_plan *plan, const adli_node *node, int k, bool grad,
                              adli_tensor *out)
 {
     const adl_param *param = &plan->net->params.list[node->param + (size_t)k];
@@ -118,7 +118,7 @@ adl_status adli_param_tensor(adli_plan *plan, const adli_node *node, int k, bool
     return adli_array_tensor(plan, &md, grad ? param->grad : param->value, out);
 }
 
-adl_status adli_act(adli_plan *plan, adli_tape *tape, size_t node,
+adl_status adli_act(adli_net_plan *plan, adli_tape *tape, size_t node,
                     adl_status (*run)(const adli_action *, const adli_run *), adli_action **out)
 {
     *out = NULL;
@@ -146,7 +146,7 @@ static adl_status run_primitive(const adli_action *action, const adli_run *run)
                      adli_kind_name(action->node->kind), action->batch, (int)status);
 }
 
-adl_status adli_desc(adli_plan *plan, size_t node, const_dnnl_op_desc_t desc,
+adl_status adli_desc(adli_net_plan *plan, size_t node, const_dnnl_op_desc_t desc,
                      const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
                      dnnl_primitive_desc_t *out)
 {
@@ -162,7 +162,7 @@ adl_status adli_desc(adli_plan *plan, size_t node, const_dnnl_op_desc_t desc,
 }
 
 /* Gives the action a primitive, and its scratchpad when it needs one. */
-static adl_status set_primitive(adli_plan *plan, adli_action *action, size_t node,
+static adl_status set_primitive(adli_net_plan *plan, adli_action *action, size_t node,
                                 dnnl_primitive_desc_t pd)
 {
     if (adli_grow(&plan->primitives, &plan->primitive_capacity, plan->primitive_count + 1,
@@ -182,20 +182,20 @@ static adl_status set_primitive(adli_plan *plan, adli_action *action, size_t nod
     return status;
 }
 
-adl_status adli_act_primitive(adli_plan *plan, adli_tape *tape, size_t node,
+adl_status adli_act_primitive(adli_net_plan *plan, adli_tape *tape, size_t node,
                               dnnl_primitive_desc_t pd, adli_action **out)
 {
     adl_status status = adli_act(plan, tape, node, run_primitive, out);
     return status == ADL_OK ? set_primitive(plan, *out, node, pd) : status;
 }
 
-void adli_arg(adli_plan *plan, adli_action *action, int arg, const adli_tensor *tensor)
+void adli_arg(adli_net_plan *plan, adli_action *action, int arg, const adli_tensor *tensor)
 {
     adli_use(plan, tensor);
     action->args[action->arg_count++] = (dnnl_exec_arg_t){arg, tensor->memory};
 }
 
-static adl_status reorder_desc(adli_plan *plan, size_t node, const dnnl_memory_desc_t *from,
+static adl_status reorder_desc(adli_net_plan *plan, size_t node, const dnnl_memory_desc_t *from,
                                const dnnl_memory_desc_t *to, dnnl_primitive_desc_t *out)
 {
     *out = NULL;
@@ -209,7 +209,7 @@ static adl_status reorder_desc(adli_plan *plan, size_t node, const dnnl_memory_d
     return adli_dnn(plan, node, status, "reorder");
 }
 
-adl_status adli_reorder(adli_plan *plan, adli_tape *tape, size_t node, const adli_tensor *from,
+adl_status adli_reorder(adli_net_plan *plan, adli_tape *tape, size_t node, const adli_tensor *from,
                         const adli_tensor *to)
 {
     dnnl_primitive_desc_t pd;
@@ -224,7 +224,7 @@ adl_status adli_reorder(adli_plan *plan, adli_tape *tape, size_t node, const adl
     return ADL_OK;
 }
 
-adl_status adli_adapt(adli_plan *plan, adli_tape *tape, size_t node, const adli_tensor *have,
+adl_status adli_adapt(adli_net_plan *plan, adli_tape *tape, size_t node, const adli_tensor *have,
                       const dnnl_memory_desc_t *want, adli_tensor *out)
 {
     adli_use(plan, have);
@@ -247,7 +247,7 @@ static adl_status run_deliver(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-adl_status adli_deliver(adli_plan *plan, size_t node, int k, const adli_tensor *from)
+adl_status adli_deliver(adli_net_plan *plan, size_t node, int k, const adli_tensor *from)
 {
     const adli_node *at = &plan->net->nodes[node];
     adli_tensor grad, plain;
@@ -277,7 +277,7 @@ static adl_status run_announce(const adli_action *action, const adli_run *run)
     return ADL_OK;
 }
 
-adl_status adli_announce(adli_plan *plan, size_t node)
+adl_status adli_announce(adli_net_plan *plan, size_t node)
 {
     adli_action *action;
     return adli_act(plan, &plan->backward, node, run_announce, &action);

@@ -1,5 +1,7 @@
 #include "sim/report.h"
 
+#include "base/json_write.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -75,64 +77,46 @@ void adli_report_table(const adli_batch *batch, adli_buf *out)
         print_ratios(batch, out);
 }
 
-static void json_number(adli_buf *out, const char *field, double value)
-{
-    adli_buf_printf(out, "\"%s\":", field);
-    adli_buf_double(out, value);
-}
-
 static void json_workload(const adli_workload *workload, const adli_sim_result *r, adli_buf *out)
 {
-    const struct {
-        const char *name;
-        double value;
-    } fields[] = {{"avg_jct", r->avg_jct_s},   {"p50", r->p50_s},
-                  {"p99", r->p99_s},           {"makespan", r->makespan_s},
-                  {"worst_ftf", r->worst_ftf}, {"restarts_per_job", r->restarts_per_job},
-                  {"gpu_util", r->gpu_util}};
-    adli_buf_puts(out, "{\"name\":");
-    adli_buf_json(out, workload->name);
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        adli_buf_puts(out, ",");
-        json_number(out, fields[i].name, fields[i].value);
-    }
-    adli_buf_puts(out, ",\"decision_ms\":{");
-    json_number(out, "median", r->decision_median_ms);
-    adli_buf_puts(out, ",");
-    json_number(out, "p95", r->decision_p95_ms);
-    adli_buf_puts(out, ",");
-    json_number(out, "max", r->decision_max_ms);
-    adli_buf_puts(out, "},\"jcts\":{");
-    for (int j = 0; j < workload->count; j++) {
-        adli_buf_puts(out, j ? "," : "");
-        adli_buf_json(out, workload->jobs[j].name);
-        adli_buf_puts(out, ":");
-        adli_buf_double(out, r->jobs[j].jct_s);
-    }
-    adli_buf_puts(out, "}}");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "name", workload->name);
+    adli_jw_number(out, "avg_jct", r->avg_jct_s);
+    adli_jw_number(out, "p50", r->p50_s);
+    adli_jw_number(out, "p99", r->p99_s);
+    adli_jw_number(out, "makespan", r->makespan_s);
+    adli_jw_number(out, "worst_ftf", r->worst_ftf);
+    adli_jw_number(out, "restarts_per_job", r->restarts_per_job);
+    adli_jw_number(out, "gpu_util", r->gpu_util);
+    adli_jw_open(out, "decision_ms", '{');
+    adli_jw_number(out, "median", r->decision_median_ms);
+    adli_jw_number(out, "p95", r->decision_p95_ms);
+    adli_jw_number(out, "max", r->decision_max_ms);
+    adli_jw_close(out, '}');
+    adli_jw_open(out, "jcts", '{');
+    for (int j = 0; j < workload->count; j++)
+        adli_jw_number(out, workload->jobs[j].name, r->jobs[j].jct_s);
+    adli_jw_close(out, '}');
+    adli_jw_close(out, '}');
 }
 
 static void json_policy(const adli_batch *batch, int policy, adli_buf *out)
 {
-    adli_buf_puts(out, "{\"policy\":");
-    adli_buf_json(out, batch->policies[policy]);
-    adli_buf_puts(out, ",");
-    json_number(out, "mean_avg_jct", adli_report_mean(batch, policy));
-    adli_buf_puts(out, ",\"workloads\":[");
-    for (int w = 0; w < batch->workload_count; w++) {
-        adli_buf_puts(out, w ? "," : "");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "policy", batch->policies[policy]);
+    adli_jw_number(out, "mean_avg_jct", adli_report_mean(batch, policy));
+    adli_jw_open(out, "workloads", '[');
+    for (int w = 0; w < batch->workload_count; w++)
         json_workload(&batch->workloads[w], adli_batch_result(batch, policy, w), out);
-    }
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
 }
 
 void adli_report_json(const adli_batch *batch, adli_buf *out)
 {
     if (batch->policy_count > 1)
         adli_buf_puts(out, "{\"policies\":[");
-    for (int p = 0; p < batch->policy_count; p++) {
-        adli_buf_puts(out, p ? "," : "");
+    for (int p = 0; p < batch->policy_count; p++)
         json_policy(batch, p, out);
-    }
     adli_buf_puts(out, batch->policy_count > 1 ? "]}\n" : "\n");
 }

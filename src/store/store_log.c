@@ -1,6 +1,8 @@
 /* What happened: events, rounds, decisions, samples. Kept in numbers, oldest out. */
 #include "store/store_impl.h"
 
+#include "base/json_write.h"
+
 #include <math.h>
 
 int64_t adli_store_event(adli_store *store, double time_s, const char *type, const char *job,
@@ -89,17 +91,13 @@ void adli_store_prune(adli_store *store, const adli_store_limits *limits)
 
 static void put_event(adli_buf *out, sqlite3_stmt *stmt)
 {
-    adli_buf_printf(out, "{\"seq\":%lld,\"time\":", (long long)sqlite3_column_int64(stmt, 0));
-    adli_buf_double(out, sqlite3_column_double(stmt, 1));
-    adli_buf_puts(out, ",\"type\":");
-    adli_buf_json(out, adli_store_column(stmt, 2));
-    adli_buf_puts(out, ",\"job\":");
-    if (*adli_store_column(stmt, 3))
-        adli_buf_json(out, adli_store_column(stmt, 3));
-    else
-        adli_buf_puts(out, "null");
-    adli_buf_puts(out, ",\"message\":");
-    adli_buf_json(out, adli_store_column(stmt, 4));
+    const char *job = adli_store_column(stmt, 3);
+    adli_jw_open(out, NULL, '{');
+    adli_jw_int(out, "seq", sqlite3_column_int64(stmt, 0));
+    adli_jw_number(out, "time", sqlite3_column_double(stmt, 1));
+    adli_jw_text(out, "type", adli_store_column(stmt, 2));
+    adli_jw_text(out, "job", *job ? job : NULL);
+    adli_jw_text(out, "message", adli_store_column(stmt, 4));
     adli_buf_printf(out, "%s}\n", adli_store_column(stmt, 5));
 }
 

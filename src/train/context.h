@@ -43,6 +43,7 @@ struct adl_context {
 
     int finished_epochs;
     bool in_epoch;
+    double progress_due; /* by the training loops that are over; -1: not known */
     int loops_made;
     uint64_t loop_serial, batch_serial; /* loops and batches begun: tell old gradients from new */
     adl_loop *current, *training;

@@ -32,12 +32,12 @@ static adl_status number(const char *variable, int low, int high, int *out)
     return ADL_OK;
 }
 
-/* "namespace/name", each part fit for a path of a URL. */
+/* "namespace/name", each part fit for a path of a URL; or a name alone, of a job that no cluster runs. */
 static adl_status check_job_id(const char *id)
 {
     const char *slash = strchr(id, '/');
-    if (!slash || slash == id || !slash[1] || strchr(slash + 1, '/'))
-        return adli_fail(ADL_EINVAL, "ADAPTDL_JOB_ID=%s: must be namespace/name", id);
+    if (slash && (slash == id || !slash[1] || strchr(slash + 1, '/')))
+        return adli_fail(ADL_EINVAL, "ADAPTDL_JOB_ID=%s: must be namespace/name or a name", id);
     for (const char *at = id; *at; at++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/", *at))
             return adli_fail(

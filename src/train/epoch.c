@@ -1,4 +1,5 @@
-/* The loop over epochs. Its whole state is the number of finished epochs; what makes it work is the
+/* The loop over epochs. Its state is the number of finished epochs (and the progress that was due in them); what
+ * makes it work is the
  * order of things: the number goes up when the body is left, and a checkpoint taken inside the body
  * has the number from before. */
 #include "adaptdl/epoch.h"
@@ -10,7 +11,8 @@ enum { PHASE_OUTSIDE, PHASE_ENTER, PHASE_BODY, PHASE_LEFT };
 static adl_status save(void *user, adl_sink *sink)
 {
     const adl_context *ctx = user;
-    return adl_sink_u32(sink, (uint32_t)ctx->finished_epochs);
+    adl_sink_u32(sink, (uint32_t)ctx->finished_epochs);
+    return adl_sink_f64(sink, ctx->progress_due);
 }
 
 static adl_status load(void *user, adl_source *source)
@@ -23,7 +25,8 @@ static adl_status load(void *user, adl_source *source)
     if (finished > INT32_MAX)
         return adli_fail(ADL_ECORRUPT, "%u finished epochs", finished);
     ctx->finished_epochs = (int)finished;
-    return ADL_OK;
+    ctx->progress_due = -1;
+    return adl_source_remaining(source) ? adl_source_f64(source, &ctx->progress_due) : ADL_OK;
 }
 
 adl_status adli_epoch_register(adl_context *ctx)

@@ -3,8 +3,10 @@
 #include "train/hints.h"
 
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "http/http.h"
+#include "model/perf.h"
 #include "train/context.h"
 #include "base/thread.h"
 
@@ -27,92 +29,68 @@ struct adli_hints {
     bool warned;
 };
 
-static void put_int(adli_buf *out, const char *key, int64_t value, bool known)
-{
-    adli_buf_printf(out, ", \"%s\": ", key);
-    if (known)
-        adli_buf_printf(out, "%lld", (long long)value);
-    else
-        adli_buf_puts(out, "null");
-}
-
-static void put_double(adli_buf *out, const char *key, double value)
-{
-    adli_buf_printf(out, "\"%s\": ", key);
-    adli_buf_double(out, value);
-}
-
 static void put_bounds(adli_buf *out, const adli_job_facts *facts)
 {
-    adli_buf_puts(out, ", \"localBszBounds\": ");
     if (!facts->min_local && !facts->max_local) {
-        adli_buf_puts(out, "null");
+        adli_jw_text(out, "localBszBounds", NULL);
         return;
     }
-    int low = facts->min_local ? facts->min_local : 1;
-    int high = facts->max_local ? facts->max_local : facts->max_batch_size;
-    adli_buf_printf(out, "[%d, %d]", low, high);
+    adli_jw_open(out, "localBszBounds", '[');
+    adli_jw_int(out, NULL, facts->min_local ? facts->min_local : 1);
+    adli_jw_int(out, NULL, facts->max_local ? facts->max_local : facts->max_batch_size);
+    adli_jw_close(out, ']');
 }
 
-static void put_perf(adli_buf *out, const adl_perf_params *perf)
+static void put_models(adli_buf *out, const adli_metrics_view *view)
 {
-    const struct {
-        const char *key;
-        double value;
-    } fields[] = {{"alpha_c", perf->alpha_c}, {"beta_c", perf->beta_c},
-                  {"alpha_n", perf->alpha_n}, {"beta_n", perf->beta_n},
-                  {"alpha_r", perf->alpha_r}, {"beta_r", perf->beta_r},
-                  {"gamma", perf->gamma}};
-    for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
-        adli_buf_puts(out, i ? ", " : ", \"perfParams\": {");
-        put_double(out, fields[i].key, fields[i].value);
+    if (view->have_grad) {
+        adli_jw_open(out, "gradParams", '{');
+        adli_jw_number(out, "norm", view->grad.sqr);
+        adli_jw_number(out, "var", view->grad.var);
+        adli_jw_close(out, '}');
     }
-    adli_buf_puts(out, "}");
+    if (view->fitted) {
+        adli_jw_open(out, "perfParams", '{');
+        for (int i = 0; i < ADLI_PERF_COUNT; i++)
+            adli_jw_number(out, adli_perf_names[i], adli_perf_get(&view->perf, i));
+        adli_jw_close(out, '}');
+    }
 }
 
 static void put_profile(adli_buf *out, const adli_metrics_view *view)
 {
-    adli_buf_puts(out, ", \"profile\": [");
+    adli_jw_open(out, "profile", '[');
     for (size_t i = 0; i < view->count; i++) {
         const adl_profile_point *point = &view->points[i];
-        adli_buf_printf(out, "%s{\"nodes\": %d, \"replicas\": %d, \"localBsz\": %d, ",
-                        i ? ", " : "", point->nodes, point->replicas, (int)point->local_bsz);
-        put_double(out, "accumTime", point->accum_time_s);
-        adli_buf_puts(out, ", ");
-        put_double(out, "optimTime", point->optim_time_s);
-        adli_buf_puts(out, "}");
+        adli_jw_open(out, NULL, '{');
+        adli_jw_int(out, "nodes", point->nodes);
+        adli_jw_int(out, "replicas", point->replicas);
+        adli_jw_int(out, "localBsz", (int)point->local_bsz);
+        adli_jw_number(out, "accumTime", point->accum_time_s);
+        adli_jw_number(out, "optimTime", point->optim_time_s);
+        adli_jw_close(out, '}');
     }
-    adli_buf_puts(out, "]");
+    adli_jw_close(out, ']');
 }
 
 adl_status adli_hints_json(const adli_metrics_view *view, adli_buf *out)
 {
     const adli_job_facts *facts = &view->facts;
-    adli_buf_printf(out, "{\"initBatchSize\": %d", facts->init_batch_size);
+    adli_jw_open(out, NULL, '{');
+    adli_jw_int(out, "initBatchSize", facts->init_batch_size);
     put_bounds(out, facts);
-    put_int(out, "globalBatchSize", facts->batch_size, true);
-    put_int(out, "maxBatchSize", facts->max_batch_size, facts->max_batch_size > 0);
-    put_int(out, "maxProfiledReplicas", view->max_profiled_replicas, true);
-    adli_buf_printf(out, ", \"gradientAccumulation\": %s", facts->accumulation ? "true" : "false");
-    if (view->have_grad) {
-        adli_buf_puts(out, ", \"gradParams\": {");
-        put_double(out, "norm", view->grad.sqr);
-        adli_buf_puts(out, ", ");
-        put_double(out, "var", view->grad.var);
-        adli_buf_puts(out, "}");
-    }
-    if (view->fitted)
-        put_perf(out, &view->perf);
-    adli_buf_puts(out, ", ");
-    put_double(out, "progress", view->progress);
-    put_int(out, "epoch", facts->epoch, true);
-    put_int(out, "targetEpochs", facts->target_epochs, true);
-    adli_buf_puts(out, ", ");
-    put_double(out, "iterationsPerEpoch", (double)facts->examples / facts->init_batch_size);
-    adli_buf_puts(out, ", ");
-    put_double(out, "elapsed", view->elapsed_s);
+    adli_jw_int(out, "globalBatchSize", facts->batch_size);
+    adli_jw_number(out, "maxBatchSize", facts->max_batch_size > 0 ? facts->max_batch_size : NAN);
+    adli_jw_int(out, "maxProfiledReplicas", view->max_profiled_replicas);
+    adli_jw_bool(out, "gradientAccumulation", facts->accumulation);
+    put_models(out, view);
+    adli_jw_number(out, "progress", view->progress);
+    adli_jw_int(out, "epoch", facts->epoch);
+    adli_jw_int(out, "targetEpochs", facts->target_epochs);
+    adli_jw_number(out, "iterationsPerEpoch", (double)facts->examples / facts->init_batch_size);
+    adli_jw_number(out, "elapsed", view->elapsed_s);
     put_profile(out, view);
-    adli_buf_puts(out, "}");
+    adli_jw_close(out, '}');
     return adli_buf_check(out);
 }
 

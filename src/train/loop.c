@@ -25,36 +25,41 @@ static adl_status save(void *user, adl_sink *sink)
     adl_sink_u32(sink, (uint32_t)loop->done_loops);
     adl_sink_u32(sink, (uint32_t)loop->local_bsz);
     adl_sink_u32(sink, (uint32_t)loop->accum_steps);
-    return adl_sink_u32(sink, (uint32_t)loop->decided_replicas);
+    adl_sink_u32(sink, (uint32_t)loop->decided_replicas);
+    return adl_sink_u32(sink, (uint32_t)loop->done_outside);
 }
 
 static adl_status load(void *user, adl_source *source)
 {
     adl_loop *loop = user;
     uint64_t index, end_index = 0, examples = 0;
-    uint32_t numbers[5] = {0};
+    uint32_t numbers[6] = {0};
     adl_status status = adl_source_u64(source, &index);
     if (status == ADL_OK)
         status = adl_source_u64(source, &end_index);
     if (status == ADL_OK)
         status = adl_source_u64(source, &examples);
-    for (int i = 0; i < 5 && status == ADL_OK; i++) {
+    for (int i = 0; i < 6 && status == ADL_OK; i++) {
+        if (i == 5 && adl_source_remaining(source) == 0)
+            break; /* written before there were loops outside the epochs */
         status = adl_source_u32(source, &numbers[i]);
         if (status == ADL_OK && numbers[i] > INT_MAX)
             status = adli_fail(ADL_ECORRUPT, "impossible position");
     }
     if (status != ADL_OK)
         return status;
-    if (examples != loop->examples) /* the index would mean other examples */
+    if (loop->examples > 0 && examples != loop->examples) /* the index would mean other examples */
         return adli_fail(ADL_EINVAL, "the checkpoint is of %llu examples, the data set has %zu",
                          (unsigned long long)examples, loop->examples);
     loop->index = index;
     loop->end_index = end_index;
+    loop->saved_examples = (size_t)examples;
     loop->done_epoch = (int)numbers[0] - 1;
     loop->done_loops = (int)numbers[1];
     loop->local_bsz = (int)numbers[2];
     loop->accum_steps = (int)numbers[3];
     loop->decided_replicas = (int)numbers[4];
+    loop->done_outside = (int)numbers[5];
     return ADL_OK;
 }
 
@@ -85,13 +90,50 @@ adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int
     snprintf(state, sizeof state, "adaptdl.loop.%s", name ? name : loop->name);
     adl_checkpoint_functions functions = {sizeof functions, save, load, NULL};
     if (status == ADL_OK)
-        status = adli_state(ctx, state, &functions, loop, NULL);
+        status = adl_checkpoint_register(ctx->store, state, &functions, loop, &loop->state);
+    if (status == ADL_OK)
+        status = adl_checkpoint_load_state(ctx->store, loop->state, NULL);
     if (status != ADL_OK) {
+        adl_checkpoint_unregister(ctx->store, loop->state);
         adli_context_drop(ctx, loop);
         return status;
     }
     *out = loop;
     return ADL_OK;
+}
+
+void adl_loop_free(adl_loop *loop)
+{
+    if (!loop || loop->entered)
+        return;
+    if (loop->ctx->training == loop)
+        loop->ctx->training = NULL;
+    adl_checkpoint_unregister(loop->ctx->store, loop->state);
+    adli_context_drop(loop->ctx, loop);
+}
+
+void adl_loop_anywhere(adl_loop *loop)
+{
+    loop->anywhere = true;
+}
+
+void adl_loop_set_examples(adl_loop *loop, size_t examples)
+{
+    if (loop->index > 0 && loop->saved_examples > 0 && loop->saved_examples != examples)
+        adli_log(loop->ctx, ADL_LOG_WARNING,
+                 "%s: interrupted at example %llu of %zu, there are %zu now", loop->name,
+                 (unsigned long long)loop->index, loop->saved_examples, examples);
+    loop->saved_examples = 0;
+    loop->examples = examples;
+}
+
+void adli_loop_restore(adl_loop *loop, const adli_loop_place *place)
+{
+    loop->index = place->index;
+    loop->end_index = place->end_index;
+    loop->done_epoch = place->done_epoch;
+    loop->done_loops = place->done_loops;
+    loop->done_outside = place->done_outside;
 }
 
 adl_status adl_loop_check_bounds(const char *name, int batch_size, int max_batch_size,
@@ -127,31 +169,44 @@ adl_status adl_loop_autoscale(adl_loop *loop, int max_batch_size, int min_local,
     return ADL_OK;
 }
 
+/* Counts the loop that begins: had it finished before a restart? */
+static bool was_done(adl_loop *loop)
+{
+    const adl_context *ctx = loop->ctx;
+    if (!ctx->in_epoch)
+        return loop->seen_outside++ < loop->done_outside;
+    if (loop->seen_epoch != ctx->finished_epochs) {
+        loop->seen_epoch = ctx->finished_epochs;
+        loop->seen_loops = 0;
+    }
+    int ordinal = loop->seen_loops++;
+    return loop->done_epoch == ctx->finished_epochs && ordinal < loop->done_loops;
+}
+
 adl_status adl_loop_begin(adl_loop *loop, bool *run)
 {
     adl_context *ctx = loop->ctx;
     *run = false;
     if (ctx->status != ADL_OK)
         return ctx->status;
-    if (!ctx->in_epoch)
+    if (!ctx->in_epoch && !loop->anywhere)
         return adl_context_fail(
             ctx, adli_fail(ADL_ESTATE, "%s: a loop over data outside an epoch loop", loop->name));
     if (ctx->current)
         return adl_context_fail(ctx, adli_fail(ADL_ESTATE,
                                                "%s: a loop over data inside the loop over %s",
                                                loop->name, ctx->current->name));
-    if (loop->seen_epoch != ctx->finished_epochs) {
-        loop->seen_epoch = ctx->finished_epochs;
-        loop->seen_loops = 0;
-    }
-    int ordinal = loop->seen_loops++;
-    if (loop->done_epoch == ctx->finished_epochs && ordinal < loop->done_loops)
+    if (was_done(loop))
         return ADL_OK;
     ctx->current = loop;
     loop->entered = *run = true;
-    loop->finished = loop->in_step = false;
+    loop->finished = loop->in_step = loop->trained = false;
     loop->accumulated = 0;
     ctx->loop_serial++;
+    if (ctx->progress_due <
+        0) /* a checkpoint without it: as if all epochs had been like this one */
+        ctx->progress_due = (double)loop->examples * ctx->finished_epochs / loop->batch_size;
+    loop->wanted = ctx->progress_due + (double)loop->examples / loop->batch_size;
     return ADL_OK;
 }
 
@@ -184,16 +239,11 @@ adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps)
 adl_status adli_loop_trains(adl_loop *loop)
 {
     adl_context *ctx = loop->ctx;
-    loop->dp_stepped = true;
-    if (ctx->training == loop)
-        return ADL_OK;
-    if (ctx->training)
-        return adli_fail(ADL_ESTATE,
-                         "a training step in the loop over %s, but %s is the training "
-                         "loader; there can be one",
-                         loop->name, ctx->training->name);
-    ctx->training = loop;
-    note_facts(loop);
+    loop->dp_stepped = loop->trained = true;
+    if (ctx->training != loop) {
+        ctx->training = loop;
+        note_facts(loop);
+    }
     return ADL_OK;
 }
 
@@ -241,9 +291,8 @@ bool adl_loop_commit(adl_loop *loop, size_t examples)
     profile(loop);
     loop->index += examples;
     loop->accumulated = loop->optim_step ? 0 : loop->accumulated + 1;
-    if (loop->autoscale && loop->optim_step && loop->examples > 0) {
-        double wanted = (double)loop->examples * (ctx->finished_epochs + 1) / loop->batch_size;
-        loop->finished = adli_metrics_progress(&ctx->metrics) >= wanted;
+    if (loop->autoscale && loop->optim_step && loop->examples > 0 && ctx->in_epoch) {
+        loop->finished = adli_metrics_progress(&ctx->metrics) >= loop->wanted;
     }
     return !loop->finished;
 }
@@ -251,8 +300,8 @@ bool adl_loop_commit(adl_loop *loop, size_t examples)
 bool adl_loop_more(adl_loop *loop)
 {
     adl_context *ctx = loop->ctx;
-    if (ctx->status != ADL_OK || loop->finished || !loop->autoscale)
-        return false;
+    if (ctx->status != ADL_OK || loop->finished || !loop->autoscale || !ctx->in_epoch)
+        return false; /* outside the epochs there is no progress to be made: one pass */
     if (!loop->dp_stepped) {
         adl_context_fail(ctx, adli_fail(ADL_ESTATE,
                                         "%s: autoscaling ends an epoch by progress, but a pass "
@@ -276,8 +325,19 @@ void adl_loop_end(adl_loop *loop)
     if (ctx->status != ADL_OK)
         return;
     loop->index = loop->end_index = 0;
+    if (loop->trained)
+        ctx->progress_due = loop->wanted;
+    if (!ctx->in_epoch) {
+        loop->done_outside = loop->seen_outside;
+        return;
+    }
     loop->done_epoch = ctx->finished_epochs;
     loop->done_loops = loop->seen_loops;
+}
+
+int adl_loop_outside(const adl_loop *loop)
+{
+    return loop->seen_outside;
 }
 
 adl_status adl_loop_train(adl_loop *loop)

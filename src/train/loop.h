@@ -12,15 +12,20 @@ struct adl_loop {
     bool autoscale;
     int max_batch_size, min_local, max_local; /* of autoscaling; 0: open */
     bool accumulation;
+    bool anywhere; /* also outside the epochs */
+    adl_checkpoint_state *state;
 
     /* Saved: the place in the interrupted loop, which loops of which epoch are done, the choice. */
     uint64_t index, end_index;
     int done_epoch, done_loops;
+    int done_outside; /* loops outside the epochs, over the whole job */
     int local_bsz, accum_steps;
     int decided_replicas; /* the choice was made by the model for so many; 0: not yet */
 
     /* This run of the program. */
     int seen_epoch, seen_loops; /* loops begun in an epoch, skipped ones included */
+    int seen_outside;           /* likewise outside the epochs */
+    size_t saved_examples;      /* when the checkpoint was made; 0: not known */
     bool entered;
     bool finished;   /* enough progress */
     bool in_step;    /* between step and commit */
@@ -28,15 +33,25 @@ struct adl_loop {
     bool optim_step; /* it ends in an optimizer step */
     int accumulated; /* batches since the last optimizer step */
     bool dp_stepped; /* adl_dp_step was called in this pass */
+    bool trained;    /* in this loop */
+    double wanted;   /* progress at which an autoscaled loop is over */
     bool unprofiled; /* the present batch */
     bool choice_warned;
     int warm_bsz, warm_accum; /* sizes whose first step is over; 0: none */
     double step_start_s, sync_s;
 };
 
+/* A place that was not read from a checkpoint of this library's. done_outside and done_loops count loops over
+ * this loader, done_epoch is -1 for none. */
+typedef struct adli_loop_place {
+    uint64_t index, end_index;
+    int done_epoch, done_loops, done_outside;
+} adli_loop_place;
+void adli_loop_restore(adl_loop *loop, const adli_loop_place *place);
+
 /* Chooses local_bsz and accum_steps for the pass that begins. Collective when autoscaling. */
 ADL_MUST adl_status adli_loop_choose(adl_loop *loop);
-/* A data-parallel step in this loop: it becomes (or must be) the training loop. */
+/* A data-parallel step in this loop: it becomes the training loop. */
 ADL_MUST adl_status adli_loop_trains(adl_loop *loop);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "model/perf.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -162,14 +163,11 @@ adl_status adli_metrics_look(adli_metrics *metrics, double now_s, adli_metrics_v
 adl_status adli_metrics_save(adli_metrics *metrics, adl_sink *sink, double now_s)
 {
     pthread_mutex_lock(&metrics->lock);
-    const adl_perf_params *perf = &metrics->perf;
-    const double numbers[] = {perf->alpha_c, perf->beta_c, perf->alpha_n, perf->beta_n,
-                              perf->alpha_r, perf->beta_r, perf->gamma};
     /* The sink remembers its first failure, and the save as a whole then fails. */
     adl_sink_f64(sink, metrics->elapsed_before_s + now_s - metrics->started_s);
     adl_sink_u32(sink, metrics->fitted);
-    for (size_t i = 0; i < ADLI_COUNT(numbers); i++)
-        adl_sink_f64(sink, numbers[i]);
+    for (int i = 0; i < ADLI_PERF_COUNT; i++)
+        adl_sink_f64(sink, adli_perf_get(&metrics->perf, i));
     adl_status status = adl_sink_u32(sink, (uint32_t)metrics->count);
     for (size_t i = 0; status == ADL_OK && i < metrics->count; i++) {
         const adli_profile_entry *entry = &metrics->entries[i];
@@ -224,12 +222,12 @@ static adl_status load_entry(adl_source *source, adli_profile_entry *entry)
 adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
 {
     uint32_t fitted = 0, count = 0;
-    double numbers[7], elapsed_s = 0;
+    double perf[ADLI_PERF_COUNT], elapsed_s = 0;
     adl_status status = adl_source_f64(source, &elapsed_s);
     if (status == ADL_OK)
         status = adl_source_u32(source, &fitted);
-    for (size_t i = 0; i < ADLI_COUNT(numbers) && status == ADL_OK; i++)
-        status = adl_source_f64(source, &numbers[i]);
+    for (size_t i = 0; i < ADLI_COUNT(perf) && status == ADL_OK; i++)
+        status = adl_source_f64(source, &perf[i]);
     if (status == ADL_OK)
         status = adl_source_u32(source, &count);
     if (status != ADL_OK)
@@ -247,8 +245,8 @@ adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
         *to = entry;
     }
     metrics->elapsed_before_s = elapsed_s;
-    metrics->perf = (adl_perf_params){numbers[0], numbers[1], numbers[2], numbers[3],
-                                      numbers[4], numbers[5], numbers[6]};
+    for (int i = 0; i < ADLI_PERF_COUNT; i++)
+        adli_perf_set(&metrics->perf, i, perf[i]);
     adl_goodput model = {metrics->perf, {0, 0}, 1};
     metrics->fitted = fitted && adl_goodput_check(&model) == ADL_OK;
     metrics->changed = true;

@@ -26,7 +26,7 @@ static adl_checkpoint_options store_options(adl_context *ctx)
     options.keep_last = ctx->options.checkpoint_keep;
     options.restarts = ctx->env.restarts;
     options.program = ctx->options.program;
-    options.is_writer = ctx->env.rank == 0;
+    options.is_writer = ctx->env.rank == 0 && !ctx->options.reads_only;
     options.interval_s = ctx->options.checkpoint_interval_s;
     options.log = log_line;
     options.log_user = ctx;
@@ -58,7 +58,7 @@ static adl_status open_rank0(adl_context *ctx)
     adl_status status = adl_checkpoint_open(ctx->env.checkpoint_path, &options, &ctx->store);
     if (status != ADL_OK)
         return status;
-    return ctx->env.checkpoint_path ? probe(ctx->env.checkpoint_path) : ADL_OK;
+    return ctx->env.checkpoint_path && options.is_writer ? probe(ctx->env.checkpoint_path) : ADL_OK;
 }
 
 /* What rank 0 tells the others: whether it went well, and what it loaded or what was wrong. */
@@ -168,7 +168,7 @@ adl_status adli_resume(adl_context *ctx)
     if (ctx->env.rank == 0) {
         adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
         told.status = open_rank0(ctx);
-        told.saves = ctx->env.checkpoint_path != NULL;
+        told.saves = ctx->env.checkpoint_path && !ctx->options.reads_only;
         if (told.status == ADL_OK)
             adl_checkpoint_get_info(ctx->store, &info);
         snprintf(told.text, sizeof told.text, "%s",

@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -32,6 +31,9 @@ enum {
     EVENT_STEP = 2,
     EVENT_FILE_VERSION = 3,
     EVENT_SUMMARY = 5,
+    EVENT_SESSION_LOG = 7,
+    SESSION_STATUS = 1,
+    SESSION_START = 1,
     SUMMARY_VALUE = 1,
     VALUE_TAG = 1,
     VALUE_SIMPLE = 2,
@@ -310,6 +312,23 @@ adl_status adl_tensorboard_scalar(adl_tensorboard *writer, const char *tag, doub
         return status;
     adli_pb_float(&writer->value, VALUE_SIMPLE, (float)value);
     return end_value(writer, step, wall_time_s);
+}
+
+adl_status adl_tensorboard_restart(adl_tensorboard *writer, int64_t step, double wall_time_s)
+{
+    if (!isfinite(wall_time_s))
+        return adli_fail(ADL_EINVAL, "event: time %g", wall_time_s);
+    adli_buf_clear(&writer->part);
+    adli_buf_clear(&writer->event);
+    adli_pb_varint(&writer->part, SESSION_STATUS, SESSION_START);
+    adl_status status = adli_buf_check(&writer->part);
+    if (status != ADL_OK)
+        return status;
+    adli_pb_double(&writer->event, EVENT_WALL_TIME, wall_time_s);
+    adli_pb_varint(&writer->event, EVENT_STEP, (uint64_t)step);
+    adli_pb_bytes(&writer->event, EVENT_SESSION_LOG, writer->part.data, writer->part.length);
+    status = adli_buf_check(&writer->event);
+    return status == ADL_OK ? add_record(writer) : status;
 }
 
 /* A tensor of one string, marked for the text plugin. */

@@ -64,7 +64,7 @@ run -n 2 --checkpoint "$tmp/two" -- "${digits[@]}" --epochs 2
 check a_finished_run_has_nothing_left_to_do 0 'resuming from'
 grep -q 'Train Epoch' "$tmp/log" && not_ok a_finished_run_is_not_trained_again "it was"
 run -- "$tmp/cifar10_resnet9" --examples 200 --epochs 1 --threads 1
-check resnet9_finishes 0 '^\[0\] epoch 1: train loss [0-9]' '^\[0\] epoch 1: test loss [0-9.]+, accuracy [0-9]+/41 '
+check resnet9_finishes 0 '^\[0\] train \(1/1\) accuracy01: [0-9.]+ ' '^\[0\] valid \(1/1\) 100% 41/41 ' '^\[0\] \* Epoch \(1/1\) lr: '
 run -q -n 3 -- sh -c 'echo "hello of $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS"; echo aside >&2'
 check lines_have_their_ranks 0 '^\[0\] hello of 0 of 3$' '^\[1\] hello of 1 of 3$' '^\[2\] hello of 2 of 3$' '^\[2\] aside$'
 [ "$(wc -l <"$tmp/log")" -eq 6 ] && ok quiet_shows_nothing_else || not_ok quiet_shows_nothing_else "more lines"

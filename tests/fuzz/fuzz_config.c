@@ -1,6 +1,6 @@
 /* Configurations from arbitrary bytes: one that prints as a file which reads back the same, or an
  * error on one line. */
-#include "jobspec/config.h"
+#include "config/config.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * byte chooses the state. */
 #include "adaptdl/accumulator.h"
 #include "adaptdl/meter.h"
+#include "adaptdl/runner.h"
 #include "adaptdl/train.h"
 #include "train/context.h"
 
@@ -61,14 +62,47 @@ static adl_status make_meter(adl_context *ctx)
     return adl_meter_new(ctx, "fuzz", 2, &meter);
 }
 
+static adl_status forward(void *self, const adl_batch *batch, int size, bool train,
+                          const float **out)
+{
+    (void)self, (void)batch, (void)size, (void)train, (void)out;
+    return ADL_OK;
+}
+
+static adl_status backward(void *self, const float *dout)
+{
+    (void)self, (void)dout;
+    return ADL_OK;
+}
+
+static adl_status make_runner(adl_context *ctx)
+{
+    static float value[VALUES], grad[VALUES];
+    static adl_param param = {"w", value, grad, VALUES};
+    static adl_optim *optim;
+    adl_optim_options sgd = ADL_SGD_INIT(0.1);
+    adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
+    adl_runner_options options = ADL_RUNNER_OPTIONS_INIT;
+    adl_runner *runner;
+    if (!optim && adl_optim_new(&param, 1, &sgd, &optim) != ADL_OK)
+        abort();
+    data.examples = 100;
+    data.batch_size = 10;
+    if (adl_loader_new(ctx, &data, &options.loaders[0].loader) != ADL_OK)
+        abort();
+    options.loaders[0].key = "train";
+    options.model = (adl_model){.width = 1, .forward = forward, .backward = backward};
+    options.optim = adl_optim_get_ops(optim);
+    options.loss = adl_runner_mse;
+    return adl_runner_new(ctx, &options, &runner);
+}
+
 static const struct {
     const char *state;
     adl_status (*make)(adl_context *ctx);
-} kinds[] = {{"adaptdl.loop.fuzz", make_loop},
-             {"adaptdl.accumulator.fuzz", make_accumulator},
-             {"adaptdl.fuzz", make_metrics},
-             {"adaptdl.dp.fuzz", make_dp},
-             {"adaptdl.meter.fuzz", make_meter}};
+} kinds[] = {{"adaptdl.loop.fuzz", make_loop},   {"adaptdl.accumulator.fuzz", make_accumulator},
+             {"adaptdl.fuzz", make_metrics},     {"adaptdl.dp.fuzz", make_dp},
+             {"adaptdl.meter.fuzz", make_meter}, {"adaptdl.runner", make_runner}};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

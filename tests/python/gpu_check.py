@@ -266,8 +266,9 @@ def autoscaled():
             optimizer.zero_grad()
             F.cross_entropy(model(x.cuda()), y.cuda()).backward()
             optimizer.step()
-    assert loader.current_batch_size > 32, loader.current_batch_size
-    print("   batch size {}, gain {:.2f}".format(loader.current_batch_size, model.gain))
+            batch_size = loader.current_batch_size
+    assert batch_size > 32, batch_size
+    print("   batch size {}, gain {:.2f}".format(batch_size, model.gain))
 
 
 CHECKS = {

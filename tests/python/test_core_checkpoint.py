@@ -117,7 +117,7 @@ def test_names(path):
     harness.script(BEGIN + """
 Number("a")
 fails(ValueError, lambda: Number("a"), "exists already")
-for name in ("", "adaptdl.epoch", "a/b", "..", "x" * 81, "new\\nline", "nul\\0"):
+for name in ("", "a/b", "..", "new\\nline", "nul\\0", "/" + "x" * 100):
     fails(ValueError, lambda: Number(name))
 for name in (None, 5, b"a"):
     fails(TypeError, lambda: Number(name))
@@ -127,6 +127,24 @@ class Forgetful(checkpoint.State):
 fails(ValueError, lambda: checkpoint.load_state(Forgetful()), "super().__init__(name)")
 fails(ValueError, lambda: checkpoint.load_state(5))
 fails(TypeError, lambda: checkpoint.save_state(5, "/"))
+""", **path)
+
+
+def test_long_names_and_those_of_the_library(path):
+    """Two that differ only at their ends, one of the library's, one cut inside a character."""
+    names = ["x" * 200 + "a", "x" * 200 + "b", "adaptdl.epoch", "adaptdl.epoch2", "\u20ac" * 60, "x" * 80]
+    for value in (1, 100):
+        harness.script(BEGIN + f"""
+names, value = {names!r}, {value}
+states = [Number(name) for name in names]
+for i, state in enumerate(states):
+    assert checkpoint.load_state(state) == (value > 1)
+    assert value == 1 or state.value == 1 + i, (state.value, i)
+    state.value = value + i
+fails(ValueError, lambda: Number(names[0]), "exists already")
+checkpoint.save_all_states()
+checkpoint.save_state(states[0], os.environ["ADAPTDL_CHECKPOINT_PATH"])
+assert os.path.exists(os.path.join(os.environ["ADAPTDL_CHECKPOINT_PATH"], names[0]))
 """, **path)
 
 
@@ -245,12 +263,35 @@ collective.teardown()
     assert second == ["True True 9 90\n"] * 2
 
 
-def test_replicas_without_initialization_are_told(path):
+def test_replicas_read_before_they_meet(path):
+    """Each on its own; rank 0 alone writes."""
+    for rank, wanted in ((1, None), (0, None), (1, 7), (0, 7)):
+        harness.script(BEGIN + f"""
+a = Number("a")
+assert checkpoint.load_state(a) == ({wanted} is not None) and (not {wanted} or a.value == 7)
+a.value = 7 if rank == 0 else 8
+checkpoint.save_all_states()
+from adaptdl import env
+assert env.num_replicas() == 2 and env.replica_rank() == rank
+fails(RuntimeError, lambda: collective.allreduce(1), "not initialized")
+""", ADAPTDL_NUM_REPLICAS=2, ADAPTDL_REPLICA_RANK=rank, ADAPTDL_MASTER_PORT=1, **path)
+
+
+def test_what_was_read_before_stays_when_replicas_meet(path):
     harness.script(BEGIN + """
 a = Number("a")
-fails(RuntimeError, lambda: checkpoint.load_state(a), "not initialized")
-fails(RuntimeError, checkpoint.save_all_states, "not initialized")
-""", ADAPTDL_NUM_REPLICAS=2, ADAPTDL_REPLICA_RANK=1, ADAPTDL_MASTER_PORT=1, **path)
+a.value = 7
+checkpoint.save_all_states()
+""", **path)
+    harness.replicas(2, BEGIN + """
+a = Number("a")
+assert checkpoint.load_state(a) and a.value == 7
+collective.initialize()
+assert collective.allreduce(a.value) == 14
+a.value = 9
+checkpoint.save_all_states()
+assert checkpoint.load_state(a) and a.value == 9
+""", **path)
 
 
 def test_a_failure_on_one_replica_is_a_failure_on_all(path):

@@ -4,10 +4,12 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
 
+#include <math.h>
 #include <unistd.h>
 
 TEST(error_text_can_be_wrapped)
@@ -138,6 +140,34 @@ TEST(utf8_is_checked)
     CHECK_INT((int)adli_utf8_decode("x", 0, NULL), 0);
     CHECK_INT((int)adli_utf8_decode("\0", 1, &code), 1);
     CHECK_INT((int)code, 0);
+}
+
+TEST(json_is_written_with_its_commas)
+{
+    adli_buf out;
+    adli_buf_init(&out, 1000);
+    for (int line = 0; line < 2; line++) {
+        adli_jw_open(&out, NULL, '{');
+        adli_jw_text(&out, "a \"b\"", "x{");
+        adli_jw_text(&out, "none", NULL);
+        adli_jw_open(&out, "list", '[');
+        adli_jw_int(&out, NULL, -7);
+        adli_jw_number(&out, NULL, NAN);
+        adli_jw_open(&out, NULL, '[');
+        adli_jw_close(&out, ']');
+        adli_jw_text(&out, NULL, "");
+        adli_jw_close(&out, ']');
+        adli_jw_bool(&out, "yes", true);
+        adli_jw_raw(&out, "raw", "{\"k\":[1]}");
+        adli_jw_close(&out, '}');
+        adli_buf_puts(&out, "\n");
+    }
+    CHECK_OK(adli_buf_check(&out));
+    CHECK_STR(out.data, "{\"a \\\"b\\\"\":\"x{\",\"none\":null,\"list\":[-7,null,[],\"\"],"
+                        "\"yes\":true,\"raw\":{\"k\":[1]}}\n"
+                        "{\"a \\\"b\\\"\":\"x{\",\"none\":null,\"list\":[-7,null,[],\"\"],"
+                        "\"yes\":true,\"raw\":{\"k\":[1]}}\n");
+    adli_buf_fini(&out);
 }
 
 TEST(files_are_replaced_whole)

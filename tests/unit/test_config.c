@@ -1,11 +1,11 @@
 /* The daemon's configuration and the declaration of nodes: defaults, what is read, every field
  * wrong in turn, what is printed, and that docs/config.md says the same. */
-#include "jobspec/config.h"
+#include "config/config.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "harness.h"
-#include "jobspec/config_table.h"
+#include "config/table.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -749,6 +749,7 @@ static void run_misuse(adlt_replica *replica)
     pthread_exit(NULL);
 }
 
+/* A step in another loop makes that one the training loop. */
 static void run_two_loaders(adlt_replica *replica)
 {
     watcher *seen = malloc(sizeof *seen);
@@ -764,15 +765,20 @@ static void run_two_loaders(adlt_replica *replica)
     REQUIRE_OK(adl_loader_new(replica->ctx, &data, &two));
     REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
     int steps = 0;
-    ADL_EPOCHS (replica->ctx, epoch, 1) {
-        ADL_BATCHES (one, batch)
+    ADL_EPOCHS (replica->ctx, epoch, 2) {
+        ADL_BATCHES (one, batch) {
             CHECK_OK(adl_dp_step(dp));
+            CHECK(adl_loop_training(adl_loader_loop(one)) &&
+                  !adl_loop_training(adl_loader_loop(two)));
+        }
         ADL_BATCHES (two, batch) {
-            CHECK_FAILS(adl_dp_step(dp), ADL_ESTATE, "loader-0 is the training loader");
+            CHECK_OK(adl_dp_step(dp));
+            CHECK(adl_loop_training(adl_loader_loop(two)) &&
+                  !adl_loop_training(adl_loader_loop(one)));
             steps++;
         }
     }
-    CHECK_INT(steps, 1);
+    CHECK_INT(steps, 4);
     replica->code = adl_finish(replica->ctx);
     free(seen);
     pthread_exit(NULL);
@@ -782,7 +788,12 @@ TEST(misuse_is_an_error_with_a_reason)
 {
     static const adlt_job job = {0};
     adlt_replicas_expect(&job, 1, run_misuse, 1);
-    adlt_replicas_expect(&job, 1, run_two_loaders, 1);
+}
+
+TEST(two_training_loaders_take_turns)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_two_loaders, 0);
 }
 
 /* Two wrappers, as in a GAN, trained in one loop; the saved steps of each come back. */

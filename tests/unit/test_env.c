@@ -38,6 +38,9 @@ TEST(every_variable_is_read)
     reset();
     setenv("ADAPTDL_CHECKPOINT_PATH", "/ckpt", 1);
     setenv("ADAPTDL_SHARE_PATH", "/share", 1);
+    setenv("ADAPTDL_JOB_ID", "alone", 1);
+    REQUIRE_OK(adl_env_read(&env));
+    CHECK_STR(env.job_id, "alone");
     setenv("ADAPTDL_JOB_ID", "team/job-1", 1);
     setenv("ADAPTDL_MASTER_ADDR", "10.0.0.7", 1);
     setenv("ADAPTDL_MASTER_PORT", "47000", 1);
@@ -92,7 +95,7 @@ TEST(a_malformed_value_is_named)
         {"ADAPTDL_NUM_RESTARTS", "once", "ADAPTDL_NUM_RESTARTS=once"},
         {"ADAPTDL_HINTS_INTERVAL", "0", "ADAPTDL_HINTS_INTERVAL=0"},
         {"ADAPTDL_CONNECT_TIMEOUT", "soon", "ADAPTDL_CONNECT_TIMEOUT=soon"},
-        {"ADAPTDL_JOB_ID", "noslash", "ADAPTDL_JOB_ID=noslash"},
+        {"ADAPTDL_JOB_ID", "/name", "ADAPTDL_JOB_ID=/name"},
         {"ADAPTDL_JOB_ID", "a/b/c", "ADAPTDL_JOB_ID=a/b/c"},
         {"ADAPTDL_JOB_ID", "a/b?c", "ADAPTDL_JOB_ID=a/b?c"},
         {"ADAPTDL_SUPERVISOR_URL", "sched:80", "ADAPTDL_SUPERVISOR_URL=sched:80"},

@@ -35,17 +35,16 @@ TEST(the_document_has_every_field_of_the_specification)
     adli_buf json;
     adli_buf_init(&json, 1 << 16);
     REQUIRE_OK(adli_hints_json(&view, &json));
-    CHECK_STR(
-        json.data,
-        "{\"initBatchSize\": 64, \"localBszBounds\": [32, 128], \"globalBatchSize\": 128, "
-        "\"maxBatchSize\": 1028, \"maxProfiledReplicas\": 4, \"gradientAccumulation\": true, "
-        "\"gradParams\": {\"norm\": 2.5, \"var\": 7.5}, \"perfParams\": {\"alpha_c\": 0.1, "
-        "\"beta_c\": 0.01, \"alpha_n\": 0.2, \"beta_n\": 0.02, \"alpha_r\": 0.3, "
-        "\"beta_r\": 0.03, \"gamma\": 1.5}, \"progress\": 1234.5, \"epoch\": 3, "
-        "\"targetEpochs\": 14, \"iterationsPerEpoch\": 937.5, \"elapsed\": 60.25, "
-        "\"profile\": [{\"nodes\": 1, \"replicas\": 1, \"localBsz\": 64, \"accumTime\": 0.25, "
-        "\"optimTime\": 0.5}, {\"nodes\": 2, \"replicas\": 4, \"localBsz\": 32, "
-        "\"accumTime\": 0.125, \"optimTime\": 0.75}]}");
+    CHECK_STR(json.data,
+              "{\"initBatchSize\":64,\"localBszBounds\":[32,128],\"globalBatchSize\":128,"
+              "\"maxBatchSize\":1028,\"maxProfiledReplicas\":4,\"gradientAccumulation\":true,"
+              "\"gradParams\":{\"norm\":2.5,\"var\":7.5},\"perfParams\":{\"alpha_c\":0.1,"
+              "\"beta_c\":0.01,\"alpha_n\":0.2,\"beta_n\":0.02,\"alpha_r\":0.3,"
+              "\"beta_r\":0.03,\"gamma\":1.5},\"progress\":1234.5,\"epoch\":3,"
+              "\"targetEpochs\":14,\"iterationsPerEpoch\":937.5,\"elapsed\":60.25,"
+              "\"profile\":[{\"nodes\":1,\"replicas\":1,\"localBsz\":64,\"accumTime\":0.25,"
+              "\"optimTime\":0.5},{\"nodes\":2,\"replicas\":4,\"localBsz\":32,"
+              "\"accumTime\":0.125,\"optimTime\":0.75}]}");
     json_t *parsed = NULL;
     CHECK_OK(adli_json_parse(json.data, json.length, &parsed));
     json_decref(parsed);
@@ -54,8 +53,8 @@ TEST(the_document_has_every_field_of_the_specification)
         0; /* no autoscaling */
     view.fitted = view.have_grad = view.facts.accumulation = false;
     REQUIRE_OK(adli_hints_json(&view, &json));
-    CHECK(strstr(json.data, "\"localBszBounds\": null") &&
-          strstr(json.data, "\"maxBatchSize\": null"));
+    CHECK(strstr(json.data, "\"localBszBounds\":null") &&
+          strstr(json.data, "\"maxBatchSize\":null"));
     CHECK(!strstr(json.data, "perfParams") && !strstr(json.data, "gradParams"));
     adli_buf_fini(&json);
 }

@@ -18,6 +18,7 @@ Importing this module changes nothing in the process: signals and connections be
 
 import atexit
 import logging
+import re
 import sys
 from urllib.parse import urlsplit
 
@@ -81,6 +82,24 @@ def init_process_group(backend, init_method=None, world_size=None, rank=None):
         _core.context_abandon(f"torch.distributed: {error}")
         raise
     atexit.register(_leave)
+
+
+#: A version by the rules of semantic versioning.
+_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+                      r"(-(0|[1-9]\d*|\d*[a-zA-Z-][\da-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][\da-zA-Z-]*))*)?"
+                      r"(\+[\da-zA-Z-]+(\.[\da-zA-Z-]+)*)?")
+
+
+def version_check(version):
+    """Is this the version of a release, to be compared with others?
+
+    Args:
+        version (str): For example ``adaptdl.env.adaptdl_sched_version()``.
+
+    Returns:
+        bool: False for None, for what is no semantic version, and for 0.0.0.
+    """
+    return version is not None and version != "0.0.0" and _VERSION.fullmatch(version) is not None
 
 
 def _parse(init_method):

@@ -17,8 +17,11 @@ sequences, streams) are made of :class:`AdaptiveDataLoaderMixin` and the
 
 import collections
 import contextlib
+import math
+import numbers
 import random
 import sys
+import weakref
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
@@ -36,6 +39,7 @@ __all__ = [
 
 _current = None  # the helper that is being iterated
 _made = collections.Counter()  # helpers by epoch, for their names
+_loops = []  # (epoch, weak reference to the helper, library's loop)
 
 
 def current_dataloader():
@@ -52,15 +56,49 @@ class ElasticSampler(Sampler):
     after a restart, on any number of replicas, it goes on where it was.
 
     Args:
-        dataset (torch.utils.data.Dataset): What to sample from; it has a length.
+        dataset (torch.utils.data.Dataset): What to sample from; it has a length, which may change between
+            epochs.
         shuffle (bool): Whether each epoch has another random order.
     """
 
     def __init__(self, dataset, shuffle=True):
         self.dataset = dataset
         self.shuffle = shuffle
-        self._order = _core.Sampler(len(dataset), bool(shuffle)) if len(dataset) else None
+        self._order = self._place = None
+        self._rank = self._num_replicas = None
         self.set_epoch(0)
+
+    @property
+    def rank(self):
+        """The replica whose examples these are; this one, unless set."""
+        return env.replica_rank() if self._rank is None else self._rank
+
+    @rank.setter
+    def rank(self, rank):
+        self._rank = rank
+
+    @property
+    def num_replicas(self):
+        """Among how many replicas the examples are divided; the job's, unless set."""
+        return env.num_replicas() if self._num_replicas is None else self._num_replicas
+
+    @num_replicas.setter
+    def num_replicas(self, replicas):
+        self._num_replicas = replicas
+
+    def _seek(self, place):
+        """The library's sampler, at that place."""
+        if place[0] == 0:
+            return None
+        if self._order is None or place[:2] != self._place[:2]:
+            self._order, self._place = _core.Sampler(*place[:2]), None
+        if place != self._place:
+            self._length = self._order.seek(*place[2:])
+            self._place = place
+        return self._order
+
+    def _here(self):
+        return len(self.dataset), bool(self.shuffle), self.epoch or 0, self.index, self.rank, self.num_replicas
 
     def __iter__(self):
         """The examples of this replica, from the set index to the end of the pass.
@@ -68,15 +106,18 @@ class ElasticSampler(Sampler):
         Returns:
             Iterator[int]: Numbers of examples.
         """
+        return self._from(self._here())
+
+    def _from(self, place):
         first = 0
-        while first < self._length:
+        while self._seek(place) is not None and first < self._length:
             some = self._order.take(first, 1024)
             first += len(some)
             yield from some
 
     def __len__(self):
         """How many examples this replica gets from the set index on: as many as every other."""
-        return self._length
+        return 0 if self._seek(self._here()) is None else self._length
 
     def set_epoch(self, epoch, index=0):
         """Go to a place.
@@ -87,10 +128,26 @@ class ElasticSampler(Sampler):
                 the data set's length is another pass over it, in another order.
         """
         self.epoch, self.index = epoch, index
-        self.rank, self.num_replicas = env.replica_rank(), env.num_replicas()
-        self._length = 0
-        if self._order is not None:
-            self._length = self._order.seek(epoch, index, self.rank, self.num_replicas)
+        self._seek(self._here())
+
+
+def whole(name, value, kind=numbers.Integral, rounded=int):
+    """A size as an int. NumPy's are taken, too; bounds may be floats."""
+    if isinstance(value, kind) and not isinstance(value, bool) and 0 < value < 2**31:
+        size = int(rounded(value))
+        if size > 0 and (size == value or rounded is not int):
+            return size
+    raise ValueError(f"{name} must be a whole number of at least 1 that fits into 31 bits, not {value!r}")
+
+
+def _forget_finished():
+    """Loops of epochs that are over, whose loaders nobody has any more, leave the checkpoint. Those of the
+    present epoch stay: a restart in it runs their code again."""
+    epoch = current_epoch()
+    for entry in list(_loops):
+        if entry[0] != epoch and entry[0] is not None and entry[1]() is None:
+            entry[2].free()
+            _loops.remove(entry)
 
 
 class AdaptiveDataLoaderHelper:
@@ -102,40 +159,45 @@ class AdaptiveDataLoaderHelper:
     """
 
     def __init__(self, batch_size=1):
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size must be an int of at least 1, not {batch_size!r}")
-        self.batch_size = batch_size
-        epoch = current_epoch()
+        self.batch_size = whole("batch_size", batch_size)
+        self._epoch = epoch = current_epoch()
         self._name = "loader-{}".format(_made[epoch]) if epoch is None \
             else "loader-epoch{}-{}".format(epoch, _made[epoch])
+        self._order = _made[epoch]
         _made[epoch] += 1
         self._examples = 0
         self._bounds = None
         self._loop = None
         self._run = False
+        self._begun = 0
 
     def _bound(self):
         """The library's loop. Made when it is needed first: loaders may be made before the process
         group, and live longer than it."""
         loop = self._loop
         if loop is None or not loop.alive:
-            loop = _core.Loop(self._name, self._examples, self.batch_size)
+            _forget_finished()
+            loop = _core.Loop(self._name, self.batch_size)
             if self._bounds is not None:
                 loop.autoscale(*self._bounds)
             self._loop = loop
+            _loops.append((self._epoch, weakref.ref(self), loop))
         return loop
+
+    def _alive(self):
+        """Is there a loop of the library's? Before the first one, sizes and places are 0."""
+        return self._loop is not None and self._loop.alive
 
     @property
     def current_index(self):
         """How many examples all replicas together have had in the present loop; None outside. May be set
-        by loaders that go over their data in a way of their own."""
+        by loaders that go over their data in a way of their own; outside a loop that does nothing."""
         return self._bound().index if _current is self else None
 
     @current_index.setter
     def current_index(self, index):
-        if _current is not self:
-            raise RuntimeError("current_index can be set while the loader is iterated")
-        self._bound().index = index
+        if _current is self:
+            self._bound().index = index
 
     @property
     def end_index(self):
@@ -163,23 +225,26 @@ class AdaptiveDataLoaderHelper:
 
     @property
     def current_local_bsz(self):
-        """How many examples this replica gets at a time."""
-        return self._bound().local_bsz
+        """How many examples this replica gets at a time; 0 before the first loop."""
+        return self._loop.local_bsz if self._alive() else 0
 
     @property
     def accumulation_steps(self):
         """How many batches are accumulated before the one that ends in an optimizer step."""
-        return self._bound().accum_steps
+        return self._loop.accum_steps if self._alive() else 0
 
     @property
     def current_batch_size(self):
         """The present total batch size, over all replicas and accumulated batches."""
-        return self._bound().batch_size
+        return self._loop.batch_size if self._alive() else 0
 
     @property
     def training(self):
-        """Is this the loader that is trained on?"""
-        return self._loop is not None and self._loop.alive and self._loop.training
+        """Is this the loader that is trained on? It is, if its batch size adapts, or once a backward pass
+        was made in its loop; with several such loaders, the one in whose loop the last was made."""
+        if self._alive() and self._begun > 0:
+            return self._loop.training
+        return self._bounds is not None
 
     @property
     def future_exit(self):
@@ -187,12 +252,8 @@ class AdaptiveDataLoaderHelper:
         return None
 
     def train(self):
-        """Make this the loader that is trained on, whose steps are timed and whose batch size counts. The
-        first backward pass in its loop does so, too.
-
-        Raises:
-            RuntimeError: If another loader is.
-        """
+        """Make this the loader that is trained on, whose steps are timed and whose batch size counts. A
+        backward pass in its loop does so, too."""
         self._bound().train()
 
     def is_accum_step(self):
@@ -217,14 +278,9 @@ class AdaptiveDataLoaderHelper:
             ValueError: If a bound makes no sense; the text says which.
         """
         low, high = local_bsz_bounds if local_bsz_bounds is not None else (None, None)
-        for name, value in (("max_batch_size", max_batch_size), ("local_bsz_bounds[0]", low),
-                            ("local_bsz_bounds[1]", high)):
-            if value is None and name != "max_batch_size":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ValueError(f"{name} must be an int, not {value!r}")
-            if not 0 < value < 2**31:
-                raise ValueError(f"{name} must be at least 1 and fit into 31 bits, not {value}")
+        max_batch_size = whole("max_batch_size", max_batch_size, numbers.Real)
+        low = low if low is None else whole("local_bsz_bounds[0]", low, numbers.Real, math.ceil)
+        high = high if high is None else whole("local_bsz_bounds[1]", high, numbers.Real, math.floor)
         bounds = (max_batch_size, low or 0, high or 0)
         if low and high and low > high:
             raise ValueError(f"local_bsz_bounds: {low} is above {high}")
@@ -235,14 +291,16 @@ class AdaptiveDataLoaderHelper:
 
     @contextlib.contextmanager
     def context(self):
-        """The loop, for ``with``: inside an epoch, and not inside another loop over data.
+        """The loop, for ``with``: not inside another loop over data. Outside the epochs it has a place of
+        its own: such loops are counted over the whole program.
 
         Raises:
-            RuntimeError: If it is not so.
+            RuntimeError: If it is inside another one.
         """
         global _current
         loop = self._bound()
-        self._run = loop.begin()
+        self._run = loop.begin(self._examples)
+        self._begun += 1
         _current = self
         try:
             yield
@@ -326,8 +384,8 @@ class AdaptiveDataLoaderMixin:
 
     @property
     def current_local_bsz(self):
-        """How many examples this replica gets at a time."""
-        return self._elastic.current_local_bsz
+        """How many examples this replica gets at a time; None outside its loop."""
+        return self._elastic.current_local_bsz if _current is self._elastic else None
 
     @property
     def accumulation_steps(self):
@@ -336,8 +394,9 @@ class AdaptiveDataLoaderMixin:
 
     @property
     def current_batch_size(self):
-        """The present total batch size, over all replicas and accumulated batches."""
-        return self._elastic.current_batch_size
+        """The present total batch size, over all replicas and accumulated batches; None outside its
+        loop."""
+        return self._elastic.current_batch_size if _current is self._elastic else None
 
     @property
     def training(self):
@@ -378,7 +437,7 @@ class _WorkerInit:
 class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
     """A ``DataLoader`` whose loops survive restarts and whose batch size adapts. It takes the place of
     PyTorch's, with three differences: ``batch_size`` is the total over all replicas; samplers are its
-    own; it is iterated inside a loop of ``remaining_epochs_until``, one loader at a time.
+    own; one loader is iterated at a time, usually in a loop of ``remaining_epochs_until``.
 
     Args:
         dataset (torch.utils.data.Dataset): Where the data comes from; it has a length.
@@ -401,8 +460,8 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
         kwargs["sampler"] = ElasticSampler(dataset, shuffle=shuffle)
         kwargs["worker_init_fn"] = _WorkerInit(kwargs.get("worker_init_fn"))
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
+        batch_size = self._elastic.batch_size
         DataLoader.__init__(self, dataset, batch_size, **kwargs)
-        self._elastic._examples = len(dataset)
         self.batch_sampler.batch_size = -(-batch_size // self.sampler.num_replicas)
 
     def __iter__(self):
@@ -415,6 +474,7 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
         if len(self.dataset) == 0:
             return
         elastic = self._elastic
+        elastic._examples = len(self.dataset)
         with elastic.context():
             if elastic.skipdone():
                 return
@@ -423,7 +483,8 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
             more = True
             while more:
                 size = loop.choose()
-                self.sampler.set_epoch(current_epoch(), loop.index)
+                epoch = current_epoch()
+                self.sampler.set_epoch(loop.outside if epoch is None else epoch, loop.index)
                 left = len(self.sampler)
                 # A pass of less than one batch is not dropped: after a restart it may be all that is left.
                 drop_last = self.drop_last and left >= size

@@ -1,11 +1,12 @@
 """Text in pieces, for back-propagation through time."""
 
+import math
 import types
 
 import torch
 
 from adaptdl import env
-from adaptdl.torch.data import AdaptiveDataLoaderMixin
+from adaptdl.torch.data import AdaptiveDataLoaderMixin, whole
 
 __all__ = ["AdaptiveBPTTIterator"]
 
@@ -33,9 +34,8 @@ class AdaptiveBPTTIterator(AdaptiveDataLoaderMixin):
 
     def __init__(self, dataset, batch_size, bptt_len, **kwargs):
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
-        if isinstance(bptt_len, bool) or not isinstance(bptt_len, int) or bptt_len < 1:
-            raise ValueError(f"bptt_len must be an int of at least 1, not {bptt_len!r}")
-        self.dataset, self.batch_size, self.bptt_len = dataset, batch_size, bptt_len
+        self.dataset, self.batch_size = dataset, self._elastic.batch_size
+        self.bptt_len = whole("bptt_len", bptt_len)
         self.device = kwargs.pop("device", None)
         self.repeat = bool(kwargs.pop("repeat", False))
         field = getattr(dataset, "fields", {}).get("text")
@@ -48,6 +48,32 @@ class AdaptiveBPTTIterator(AdaptiveDataLoaderMixin):
             raise TypeError("unknown arguments: " + ", ".join(sorted(unknown)))
         if max_batch_size is not None:
             self.autoscale_batch_size(max_batch_size, local_bsz_bounds)
+
+    @classmethod
+    def splits(cls, datasets, batch_sizes=None, **kwargs):
+        """One iterator for each of several texts, the first of them for training.
+
+        Args:
+            datasets (tuple): The texts.
+            batch_sizes (tuple): The batch size of each; None: ``batch_size`` is that of all.
+            **kwargs: As for the class.
+
+        Returns:
+            tuple: The iterators.
+        """
+        if batch_sizes is None:
+            batch_sizes = [kwargs.pop("batch_size")] * len(datasets)
+        return tuple(cls(dataset, size, train=i == 0, **kwargs)
+                     for i, (dataset, size) in enumerate(zip(datasets, batch_sizes)))
+
+    def _tokens(self):
+        if getattr(self.dataset, "fields", {}).get("text") is not None:
+            return len(self.dataset[0].text)
+        return torch.as_tensor(self.dataset).numel()
+
+    def __len__(self):
+        """How many pieces a stream has, at the present batch size."""
+        return math.ceil((self._tokens() / self.batch_size - 1) / self.bptt_len)
 
     def _streams(self, count):
         """The text as a tensor [length, count], padded at its end."""
@@ -76,8 +102,9 @@ class AdaptiveBPTTIterator(AdaptiveDataLoaderMixin):
             while True:
                 self.batch_size = elastic.sync_local_bsz()
                 data = self._streams(self.batch_size)
+                elastic.end_index = data.size(0)
                 # Targets are one token later: so many tokens can be text.
-                elastic.end_index = end = max(data.size(0) - 1, 0)
+                end = max(data.size(0) - 1, 0)
                 first = elastic.current_index
                 # The last replica's pieces decide how many there are for all.
                 count = max(-(-(end - first - self.bptt_len * (replicas - 1)) // stride), 0)

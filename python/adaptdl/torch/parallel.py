@@ -33,9 +33,26 @@ def _load(file):
 class _State(checkpoint.State):
     """Everything that a wrapper trains, in one state of the checkpoint."""
 
-    def __init__(self, name, parts):
+    def __init__(self, name, model, optimizer, lr_scheduler=None, mp_scaler=None):
         super().__init__(name)
-        self.parts = parts  # {name: object with state_dict}
+        self.model, self.optimizer = model, optimizer
+        self.lr_scheduler, self.mp_scaler = lr_scheduler, mp_scaler
+        self.adp = None  # whose gain and learning-rate factor are those of the last step
+
+    @property
+    def parts(self):
+        """{name: object with state_dict}"""
+        parts = {"model": self.model, "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler,
+                 "mp_scaler": self.mp_scaler}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @property
+    def gain(self):
+        return 1.0 if self.adp is None else self.adp.gain
+
+    @property
+    def lr_factor(self):
+        return 1.0 if self.adp is None else self.adp.scaling_rule.lr_factor
 
     def save(self, fileobj):
         torch.save({name: part.state_dict() for name, part in self.parts.items()}, fileobj)
@@ -85,14 +102,27 @@ class AdaptiveDataParallel(DistributedDataParallel):
         super().__init__(model, **kwargs)
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
         self.name = name
-        parts = {"model": model, "optimizer": optimizer, "lr_scheduler": lr_scheduler,
-                 "mp_scaler": mp_scaler}
-        self._saved = _State(name, {key: part for key, part in parts.items() if part is not None})
-        checkpoint.load_state(self._saved)
+        self._state = _State(name, model, optimizer, lr_scheduler, mp_scaler)
+        checkpoint.load_state(self._state)
         self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer, mp_scaler)
         self.scaling_rule = scaling_rule or (AdamScale() if adam else AdaScale())
         self.scaling_rule.initialize(self, optimizer, patch_optimizer=True)
+        self._state.adp = self
         super().register_comm_hook(None, self.gns.hook)
+
+    def __getstate__(self):
+        """What copies and pickles have: the model, wrapped, to be evaluated or kept. What is measured and
+        saved, and the optimizer, stay with the original."""
+        state = super().__getstate__()
+        for name in ("gns", "scaling_rule", "_state"):
+            state.pop(name, None)
+        # Communication hooks hold the statistics.
+        return {key: value for key, value in state.items() if key != "_comm_hooks"}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.__dict__.setdefault("_comm_hooks", [])
+        self.gns = self.scaling_rule = self._state = None
 
     def register_comm_hook(self, state, hook):
         """Have gradients averaged by a communication hook of your own, as with DistributedDataParallel.
@@ -115,14 +145,15 @@ class AdaptiveDataParallel(DistributedDataParallel):
         Args:
             *args, **kwargs: As for ``torch.nn.Module.zero_grad``.
         """
-        self.gns.zeroed()
+        if self.gns is not None:
+            self.gns.zeroed()
         return super().zero_grad(*args, **kwargs)
 
     @property
     def gain(self):
-        """How many steps at the initial batch size a step is worth at present."""
+        """How many steps at the initial batch size a step is worth at present; 1 for a copy."""
         gns = self.gns
-        return gns.gain(gns.accum_scale * gns.accum_count)
+        return 1.0 if gns is None else gns.gain(gns.accum_scale * gns.accum_count)
 
     def to_tensorboard(self, writer, global_step, tag_prefix=""):
         """Write gradient statistics, gain, learning-rate factor and progress to TensorBoard.

@@ -9,6 +9,9 @@ import types
 
 import torch
 
+from adaptdl import _core
+from adaptdl.torch.data import current_dataloader
+
 __all__ = ["ScalingRuleBase", "AdaScale", "AdamScale", "LinearScale", "SqrtScale", "LEGWScale"]
 
 
@@ -33,6 +36,7 @@ class ScalingRuleBase:
         self._orig_step = None
         self._orig_zero_grad = None
         self._factors = None
+        self._tie = None  # what the attributes above are for the wrapper at work
 
     def scale_lr(self, scale):
         """The factors on the learning rates, for one step.
@@ -81,26 +85,31 @@ class ScalingRuleBase:
         return result
 
     def initialize(self, adp, optimizer, patch_optimizer=False):
-        """Tie the rule to a wrapper and its optimizer. ``AdaptiveDataParallel`` calls this.
+        """Tie the rule to a wrapper and its optimizer. ``AdaptiveDataParallel`` calls this. A rule may be
+        handed to several wrappers: while one's optimizer steps, :attr:`adp` is that one.
 
         Args:
             adp (AdaptiveDataParallel): Whose statistics the rule goes by.
             optimizer (torch.optim.Optimizer): Whose learning rates it scales.
             patch_optimizer (bool): Whether the optimizer's ``step`` and ``zero_grad`` become the rule's.
-
-        Raises:
-            RuntimeError: If the rule has another wrapper already.
         """
-        if self.__dict__.get("adp") is not None:
-            raise RuntimeError("a scaling rule belongs to one AdaptiveDataParallel: make another")
-        self.adp = adp
-        self._optimizer = optimizer
-        self._orig_step = optimizer.step
-        self._orig_zero_grad = optimizer.zero_grad
-        self._factors = None
+        tie = {"adp": adp, "_optimizer": optimizer, "_orig_step": optimizer.step,
+               "_orig_zero_grad": optimizer.zero_grad, "_factors": None}
+        self.__dict__.update(tie)
+        self._tie = tie
         if patch_optimizer:
-            self._patch(optimizer, "step", self.step)
-            self._patch(optimizer, "zero_grad", self.zero_grad)
+            self._patch(optimizer, "step", self._tied(tie, self.step))
+            self._patch(optimizer, "zero_grad", self._tied(tie, self.zero_grad))
+
+    def _tied(self, tie, method):
+        """The method, for one of the wrappers that the rule was handed to."""
+        def call(*args, **kwargs):
+            if self._tie is not tie:
+                self._tie["_factors"] = self._factors
+                self.__dict__.update(tie)
+                self._tie = tie
+            return method(*args, **kwargs)
+        return call
 
     @staticmethod
     def _patch(optimizer, name, method):
@@ -162,7 +171,18 @@ class _LibraryRule(ScalingRuleBase):
         return ()
 
     def scale_lr(self, scale):
-        return self.adp.gns._meter.factors(self._rule, scale, *self._numbers())
+        return self._factors_at(scale, *self._numbers())
+
+    def _factors_at(self, scale, *numbers):
+        gns = self.adp.gns
+        meter = getattr(gns, "_meter", None)
+        if isinstance(meter, _core.Meter):
+            return meter.factors(self._rule, scale, *numbers)
+        return _core.scaling_factors(self._rule, scale, *self._statistics(gns), *numbers)
+
+    def _statistics(self, gns):
+        """Of a ``gns`` of the program's own: squared norms, variances, progress, initial batch size."""
+        return 0.0, 0.0, 0.0, 1.0
 
 
 class AdaScale(_LibraryRule):
@@ -171,12 +191,15 @@ class AdaScale(_LibraryRule):
 
     _rule = "adascale"
 
+    def _statistics(self, gns):
+        return gns.raw_sqr_avg, gns.raw_var_avg, 0.0, 1.0
+
     def scale_lr(self, scale):
         """The gain of each parameter group at that scale."""
         return super().scale_lr(scale)
 
 
-class AdamScale(_LibraryRule):
+class AdamScale(AdaScale):
     """AdaScale for Adam and AdamW, their default: the gain to a power.
 
     Args:
@@ -191,12 +214,14 @@ class AdamScale(_LibraryRule):
             raise ValueError(f"power must be above 0, not {power!r}")
         self._power = float(power)
 
-    def _numbers(self):
-        return (self._power,)
+    def scale_lr(self, scale, power=None):
+        """The gain of each parameter group at that scale, to the power.
 
-    def scale_lr(self, scale):
-        """The gain of each parameter group at that scale, to the power."""
-        return super().scale_lr(scale)
+        Args:
+            scale (float): The step's batch size by the initial one.
+            power (float): The power; None: the rule's.
+        """
+        return self._factors_at(scale, self._power if power is None else float(power))
 
 
 class LinearScale(_LibraryRule):
@@ -239,6 +264,10 @@ class LEGWScale(_LibraryRule):
 
     def _numbers(self):
         return 0.0, self._base_warmup_epochs, self._data_size
+
+    def _statistics(self, gns):
+        loader = current_dataloader()
+        return 0.0, 0.0, gns.get_progress(), loader.batch_size if loader else 1.0
 
     def scale_lr(self, scale):
         """``sqrt(scale) * min(progress / warm-up, 1)``."""

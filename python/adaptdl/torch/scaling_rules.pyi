@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 import torch
 
@@ -19,8 +19,9 @@ class ScalingRuleBase:
 
 class AdaScale(ScalingRuleBase): ...
 
-class AdamScale(ScalingRuleBase):
+class AdamScale(AdaScale):
     def __init__(self, power: float = 0.5) -> None: ...
+    def scale_lr(self, scale: float, power: Optional[float] = None) -> Union[float, Sequence[float]]: ...
 
 class LinearScale(ScalingRuleBase): ...
 class SqrtScale(ScalingRuleBase): ...

@@ -104,8 +104,7 @@ class AdaptDLTorchTrainer:
             raise RuntimeError("call adaptdl.torch.init_process_group() first")
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
         self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer)
-        parts = {"model": model, "optimizer": optimizer, "lr_scheduler": lr_scheduler}
-        self._saved = _State("adaptdl-trainer", {k: v for k, v in parts.items() if v is not None})
+        self._saved = _State("adaptdl-trainer", model, optimizer, lr_scheduler)
         if not checkpoint.load_state(self._saved) and env.num_replicas() > 1:
             for tensor in list(model.parameters()) + list(model.buffers()):
                 dist.broadcast(tensor.detach(), 0)

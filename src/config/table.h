@@ -2,7 +2,7 @@
 #ifndef ADLI_CONFIG_TABLE_H
 #define ADLI_CONFIG_TABLE_H
 
-#include "jobspec/config.h"
+#include "config/config.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* Reading configurations, driven by the table of constants. */
-#include "jobspec/config.h"
+#include "config/config.h"
 
 #include "base/mem.h"
 #include "jobspec/collect.h"
-#include "jobspec/config_table.h"
+#include "config/table.h"
 #include "jobspec/quantity.h"
 
 #include <inttypes.h>

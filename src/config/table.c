@@ -1,5 +1,5 @@
 /* Every constant of the daemon: its name, default, range and meaning. */
-#include "jobspec/config_table.h"
+#include "config/table.h"
 
 #define AT(member) offsetof(adli_config, member)
 #define KI         1024.0

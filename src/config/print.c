@@ -1,6 +1,6 @@
 /* The configuration as a file with comments, and as the table of docs/config.md. */
 #include "doc/yaml.h"
-#include "jobspec/config_table.h"
+#include "config/table.h"
 #include "jobspec/quantity.h"
 
 static void print_number(const adli_constant *c, double value, adli_buf *out)

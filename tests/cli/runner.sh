@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# The runner in C under `adaptdl run`: resized by `adaptdl scale`, a replica killed, interrupted and started
+# again. The logs have every epoch once, whatever happened, and TensorBoard reads them so.
+set -u
+bin=${ADAPTDL_BIN:-build/release/bin}
+adaptdl=$bin/adaptdl
+tmp=$(mktemp -d)
+export XDG_RUNTIME_DIR=$tmp OMP_WAIT_POLICY=passive
+unset ADAPTDL_CHECKPOINT_PATH OMP_NUM_THREADS
+failed=0 pid=
+cp "$bin/../examples/cifar10_resnet9" "$tmp" || exit 1
+clean_up() {
+    [ -n "$pid" ] && kill -KILL "$pid" 2>/dev/null
+    rm -rf "$tmp"
+}
+trap clean_up EXIT
+
+ok() { echo "ok - $1"; }
+not_ok() { echo "not ok - $1: $2"; sed 's/^/# /' "$tmp/log" | tail -n 15; failed=1; }
+begin() { "$adaptdl" run --name runner-$$ "$@" >>"$tmp/log" 2>&1 </dev/null & pid=$!; }
+wait_for() { # pattern: until a line of the log matches, or the run has ended
+    for _ in $(seq 1800); do
+        grep -qE -- "$1" "$tmp/log" && return 0
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.1
+    done
+    grep -qE -- "$1" "$tmp/log"
+}
+end() { # the end of what begin began, into rc
+    for _ in $(seq 3000); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
+    kill -KILL $pid 2>/dev/null && echo "adaptdl run: hung, killed by the test" >>"$tmp/log"
+    wait $pid 2>/dev/null
+    rc=$?
+    pid=
+}
+replica() { # rank: its process
+    local child
+    for child in $(pgrep -P $pid); do
+        tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -qx "ADAPTDL_REPLICA_RANK=$1" && echo "$child"
+    done
+}
+epochs=8
+logs=$tmp/logs
+program=("$tmp/cifar10_resnet9" --examples 320 --threads 1 --epochs $epochs --logdir "$logs")
+
+# ---- scaled, killed, interrupted, and on to the end ----
+: >"$tmp/log"
+begin -n 2 --max-restarts 3 --checkpoint "$tmp/ck" -- "${program[@]}"
+wait_for '^\[0\] valid \(1/8\) acc' && ok it_begins || not_ok it_begins "no first epoch"
+timeout 60 "$adaptdl" scale runner-$$ 1 >/dev/null && wait_for '^\[0\] valid \(2/8\) acc' && ok it_shrinks ||
+    not_ok it_shrinks "no second epoch"
+timeout 60 "$adaptdl" scale runner-$$ 2 >/dev/null && wait_for '^\[0\] train \(4/8\) ' && ok it_grows ||
+    not_ok it_grows "no fourth epoch"
+victim=$(replica 0)
+[ -n "$victim" ] && kill -KILL "$victim" && wait_for 'killed by signal 9' && wait_for '^\[0\] train \(6/8\) ' &&
+    ok it_survives_a_kill || not_ok it_survives_a_kill "no sixth epoch"
+kill -INT $pid
+end
+[ "$rc" -eq 143 ] && ok it_is_interrupted || not_ok it_is_interrupted "exit $rc"
+begin -n 2 --checkpoint "$tmp/ck" -- "${program[@]}"
+end
+[ "$rc" -eq 0 ] && ok the_same_command_finishes || not_ok the_same_command_finishes "exit $rc"
+
+# ---- what is in the files ----
+wanted=$(seq -s' ' $epochs)
+for key in train valid _epoch_; do
+    got=$(sed 1d "$logs/csv_logger/$key.csv" | cut -d, -f1 | tr '\n' ' ')
+    [ "$got" = "$wanted " ] && [ "$(grep -c step "$logs/csv_logger/$key.csv")" -eq 1 ] &&
+        ok "${key}_csv_has_every_epoch_once" || not_ok "${key}_csv_has_every_epoch_once" "epochs $got"
+done
+[ "$(head -n 1 "$logs/csv_logger/valid.csv")" = \
+    step,accuracy01,accuracy01/std,accuracy03,accuracy03/std,loss,loss/mean,loss/std,lr,momentum ] &&
+    ok the_columns_are_those_of_python || not_ok the_columns_are_those_of_python "$(head -n 1 "$logs/csv_logger/valid.csv")"
+# The three best of the CSV file are the three models kept, and the list says so.
+best=$(sed 1d "$logs/csv_logger/valid.csv" | sort -t, -k2,2gr -k1,1g | head -n 3 | cut -d, -f1)
+kept=$(grep -oE 'model\.[0-9]+' "$logs/checkpoints/model.storage.json" | grep -oE '[1-9][0-9]*$')
+files=$(cd "$logs/checkpoints" && ls model.[0-9]*.adl | grep -oE '[1-9][0-9]*' | sort -n)
+[ "$kept" = "$best" ] && [ "$files" = "$(sort -n <<<"$best")" ] && ok the_best_models_are_kept ||
+    not_ok the_best_models_are_kept "best $best, listed $kept, files $files"
+cmp -s "$logs/checkpoints/model.best.adl" "$logs/checkpoints/$(printf 'model.%04d.adl' "$(head -n 1 <<<"$best")")" &&
+    ok the_best_is_the_best || not_ok the_best_is_the_best "another model"
+[ "$(ls "$logs"/tensorboard/*/events.* | wc -l)" -eq 3 ] && ok one_event_file_each || not_ok one_event_file_each "more"
+
+# ---- as TensorBoard reads them ----
+python=$(dirname "$0")/../../build/venv-tensorboard/bin/python
+if "$python" -c 'import tensorboard' 2>/dev/null; then
+    "$python" - "$logs" $epochs <<'PYTHON' && ok tensorboard_shows_every_epoch_once || not_ok tensorboard_shows_every_epoch_once "see above"
+import csv, sys
+from tensorboard.backend.event_processing import event_accumulator
+logs, epochs = sys.argv[1], int(sys.argv[2])
+for key in "train", "valid", "_epoch_":
+    events = event_accumulator.EventAccumulator(f"{logs}/tensorboard/{key}", size_guidance={"scalars": 0})
+    events.Reload()
+    rows = list(csv.DictReader(open(f"{logs}/csv_logger/{key}.csv")))
+    for name in rows[0]:
+        if name == "step":
+            continue
+        got = [(e.step, e.value) for e in events.Scalars(name + "/epoch")]
+        want = [(int(r["step"]), float(r[name])) for r in rows]
+        assert len(got) == epochs and all(
+            a == b and abs(x - y) <= 1e-5 * abs(y) for (a, x), (b, y) in zip(got, want)), (key, name, got, want)
+PYTHON
+else
+    echo "skip - tensorboard_shows_every_epoch_once: tests/cli/tensorboard.sh has not installed it"
+fi
+exit $failed

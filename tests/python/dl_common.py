@@ -1,0 +1,86 @@
+"""What the tests of adaptdl.dl share: small data, a small model, event files read back."""
+
+import csv
+import glob
+import os
+import struct
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def data(count=96, seed=0):
+    """Points with one of four classes."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 8, generator=generator)
+    return TensorDataset(x, (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long())
+
+
+def loaders(train=96, valid=40, batch_size=16):
+    return {"train": DataLoader(data(train), batch_size=batch_size),
+            "valid": DataLoader(data(valid, 1), batch_size=batch_size)}
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def parts(lr=0.05):
+    """Model, criterion and optimizer for train(**parts())."""
+    model = network()
+    return {"model": model, "criterion": nn.CrossEntropyLoss(),
+            "optimizer": torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)}
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _fields(data):
+    """The fields of a message of Protocol Buffers: (number, value) with bytes for nested ones."""
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        if key & 7 == 0:
+            value, place = _varint(data, place)
+        else:
+            size, place = {1: lambda: (8, place), 5: lambda: (4, place), 2: lambda: _varint(data, place)}[key & 7]()
+            value, place = data[place:place + size], place + size
+        yield key >> 3, value
+
+
+def _varint(data, place):
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
+
+
+def events(folder):
+    """[(step, tag, value)] of a directory's event files, in the order of files and of writing."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(glob.escape(str(folder)), "events.out.tfevents.*")), key=os.path.getmtime):
+        with open(path, "rb") as file:
+            raw = file.read()
+        place = 0
+        while place < len(raw):
+            size, = struct.unpack_from("<Q", raw, place)
+            event = list(_fields(raw[place + 12:place + 12 + size]))
+            place += 16 + size
+            step = dict(event).get(2, 0)
+            for number, summary in event:
+                if number == 5:
+                    found += [(step, *_scalar(value)) for _, value in _fields(summary)]
+        assert place == len(raw), path
+    return found
+
+
+def _scalar(value):
+    fields = dict(_fields(value))
+    return fields[1].decode(), struct.unpack("<f", fields[2])[0] if 2 in fields else None

@@ -1,0 +1,260 @@
+/* The runner over restarts and on several replicas: the same metrics, and logs without gap or
+ * repetition, however often it was interrupted and wherever a killed job's checkpoint stood. */
+#include "runner_model.h"
+
+#include <unistd.h>
+
+enum { EPOCHS = 4 };
+
+/* Where a run is to be interrupted: at a batch of a loader in an epoch. */
+typedef struct plan {
+    const char *logdir;
+    int epochs;
+    int stop_epoch, stop_batch; /* 0: never */
+    const char *stop_key;
+    bool best_on_end;
+    int stop_vote_rank; /* this rank asks to end the training in epoch 2; -1: none */
+    float w[ADLT_REPLICAS_MAX][TINY_WIDTH];
+    int epochs_run;
+} plan;
+
+static adl_status interrupt(void *user, adl_runner *runner)
+{
+    const plan *to = user;
+    if (adl_runner_epoch(runner) == to->stop_epoch &&
+        strcmp(adl_runner_key(runner), to->stop_key) == 0 &&
+        adl_runner_batch(runner)->number == to->stop_batch)
+        adl_stop(adl_runner_context(runner));
+    return ADL_OK;
+}
+
+static adl_status vote(void *user, adl_runner *runner)
+{
+    plan *to = user;
+    if (adl_rank(adl_runner_context(runner)) == 0)
+        to->epochs_run++;
+    if (adl_runner_epoch(runner) == 2 && adl_rank(adl_runner_context(runner)) == to->stop_vote_rank)
+        adl_runner_stop(runner);
+    return ADL_OK;
+}
+
+static tiny models[ADLT_REPLICAS_MAX]; /* they must live until adl_finish */
+
+static void train(adlt_replica *replica)
+{
+    plan *to = replica->job->user;
+    adl_runner_callback callback = {
+        .name = "plan", .user = to, .batch_end = interrupt, .epoch_end = vote};
+    tiny *model = &models[replica->rank];
+    adl_runner_options options = tiny_options(replica->ctx, model);
+    options.epochs = to->epochs;
+    options.topk[0] = 1;
+    options.logdir = to->logdir;
+    options.callbacks = &callback;
+    options.callback_count = 1;
+    options.load_best_on_end = to->best_on_end;
+    options.keep_best = 2;
+    adl_status status = adl_runner_train(replica->ctx, &options);
+    if (status != ADL_OK && status != ADL_EINTR)
+        ADLT_FAIL("rank %d: %s", replica->rank, adl_error());
+    memcpy(to->w[replica->rank], model->w, sizeof model->w);
+}
+
+static void run(const adlt_job *job, int replicas, int code)
+{
+    for (int r = 0; r < replicas; r++)
+        CHECK(tiny_init(&models[r]));
+    adlt_replicas_expect(job, replicas, train, code);
+    for (int r = 0; r < replicas; r++)
+        tiny_fini(&models[r]);
+}
+
+/* Column `name` of row `epoch` in a CSV file. */
+static double cell(const char *logdir, const char *key, const char *name, int epoch)
+{
+    char text[1 << 14], *lines = text, *line, header[1024];
+    int row = 0;
+    snprintf(text, sizeof text, "%s", file_text("%s/csv_logger/%s.csv", logdir, key));
+    snprintf(header, sizeof header, "%s", strsep(&lines, "\n"));
+    while ((line = strsep(&lines, "\n")) && ++row < epoch)
+        ;
+    char *names = header, *values = line, *column;
+    while ((column = strsep(&names, ","))) {
+        char *value = values ? strsep(&values, ",") : NULL;
+        if (value && strcmp(column, name) == 0)
+            return strtod(value, NULL);
+    }
+    return NAN;
+}
+
+/* Every file has epochs 1 .. epochs, each once. */
+static void check_files(const char *logdir, int epochs)
+{
+    static const char *const keys[] = {"train", "valid", "_epoch_"};
+    for (size_t k = 0; k < 3; k++) {
+        int files;
+        for (int epoch = 1; epoch <= epochs; epoch++)
+            CHECK_INT(cell(logdir, keys[k], "step", epoch), epoch);
+        CHECK_INT(occurrences(file_text("%s/csv_logger/%s.csv", logdir, keys[k]), "\n"),
+                  epochs + 1);
+        CHECK_INT(events_with(logdir, keys[k], "lr/epoch", &files), epochs);
+        CHECK_INT(files, 1);
+    }
+}
+
+/* Metrics of two directories are the same, but for the order of sums. */
+static void check_same(const char *a, const char *b, int epochs)
+{
+    static const char *const names[] = {"loss", "loss/std", "accuracy01", "lr"};
+    for (int epoch = 1; epoch <= epochs; epoch++)
+        for (size_t i = 0; i < 4; i++) {
+            double wanted = cell(a, "valid", names[i], epoch);
+            if (strcmp(names[i], "loss/std") != 0) /* of batches: they are others */
+                CHECK_NEAR(cell(b, "valid", names[i], epoch), wanted, 1e-4);
+            CHECK_NEAR(cell(b, "train", names[i], epoch), cell(a, "train", names[i], epoch),
+                       strcmp(names[i], "loss/std") == 0 ? HUGE_VAL : 1e-4);
+        }
+}
+
+static const char *in_dir(const char *directory, const char *name)
+{
+    static char paths[64][256];
+    static int next;
+    char *path = paths[next++ % 64];
+    snprintf(path, 256, "%s/%s", directory, name);
+    return path;
+}
+
+TEST(interrupted_anywhere_on_any_number_of_replicas)
+{
+    static const struct {
+        int epoch, batch, replicas;
+        const char *key;
+    } stops[] = {{1, 0, 1, "train"}, {1, 2, 2, "train"}, {1, 1, 1, "valid"},
+                 {2, 3, 2, "train"}, {3, 0, 2, "valid"}, {4, 1, 1, "train"}};
+    char *directory = adlt_tempdir();
+    plan whole = {.logdir = in_dir(directory, "whole"), .epochs = EPOCHS, .stop_vote_rank = -1};
+    run(&(adlt_job){.user = &whole}, 1, 0);
+    check_files(whole.logdir, EPOCHS);
+    const char *logs = in_dir(directory, "parts");
+    for (size_t i = 0; i <= sizeof stops / sizeof stops[0]; i++) {
+        plan part = {.logdir = logs, .epochs = EPOCHS, .stop_vote_rank = -1};
+        adlt_job job = {.checkpoint = in_dir(directory, "ck"), .restarts = (int)i, .user = &part};
+        bool last = i == sizeof stops / sizeof stops[0];
+        if (!last) {
+            part.stop_epoch = stops[i].epoch;
+            part.stop_batch = stops[i].batch;
+            part.stop_key = stops[i].key;
+        }
+        run(&job, last ? 2 : stops[i].replicas, last ? 0 : 143);
+    }
+    check_files(logs, EPOCHS);
+    check_same(whole.logdir, logs, EPOCHS);
+    adlt_tempdir_remove(directory);
+}
+
+static void copy_tree(const char *from, const char *to)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "rm -rf %s && cp -a %s %s", to, from, to);
+    CHECK_INT(system(command), 0);
+}
+
+/* A kill is a run that goes on from an older checkpoint than its files know. */
+TEST(a_killed_run_repeats_nothing_in_its_files)
+{
+    char *directory = adlt_tempdir();
+    const char *logs = in_dir(directory, "logs"), *ck = in_dir(directory, "ck"),
+               *old = in_dir(directory, "old");
+    plan part = {.logdir = logs,
+                 .epochs = EPOCHS,
+                 .stop_epoch = 2,
+                 .stop_batch = 3,
+                 .stop_key = "train",
+                 .stop_vote_rank = -1};
+    adlt_job job = {.checkpoint = ck, .user = &part};
+    float best[TINY_WIDTH], again[TINY_WIDTH];
+    run(&job, 1, 143);
+    copy_tree(ck, old);
+    part.stop_epoch = 4; /* epochs 2 and 3 are done and logged, and will be forgotten */
+    job.restarts = 1;
+    run(&job, 1, 143);
+    check_files(logs, 3);
+    CHECK(model_file(logs, "model.0003.adl", best));
+    copy_tree(old, ck);
+    part.stop_epoch = 3;
+    job.restarts = 2;
+    run(&job, 2, 143);
+    check_files(logs, 2);
+    part.stop_epoch = 0;
+    job.restarts = 3;
+    run(&job, 1, 0);
+    check_files(logs, EPOCHS);
+    CHECK(model_file(logs, "model.0003.adl", best) && model_file(logs, "model.0004.adl", again));
+    CHECK(!model_file(logs, "model.0001.adl", again) && !model_file(logs, "model.0002.adl", again));
+    CHECK(model_file(logs, "model.best.adl", best) && model_file(logs, "model.0004.adl", again));
+    CHECK(memcmp(best, again, sizeof best) == 0);
+    adlt_tempdir_remove(directory);
+}
+
+/* The state says that epoch 1 is the best; the file on disk is of a later, forgotten epoch. */
+TEST(the_best_model_is_made_again_after_a_kill)
+{
+    char *directory = adlt_tempdir();
+    const char *logs = in_dir(directory, "logs"), *ck = in_dir(directory, "ck");
+    plan part = {.logdir = logs,
+                 .epochs = EPOCHS,
+                 .stop_epoch = 2,
+                 .stop_batch = 3,
+                 .stop_key = "train",
+                 .stop_vote_rank = -1};
+    adlt_job job = {.checkpoint = ck, .user = &part};
+    float w[TINY_WIDTH], first[TINY_WIDTH];
+    run(&job, 1, 143);
+    CHECK(model_file(logs, "model.0001.adl", first));
+    CHECK_OK(adli_file_write(in_dir(directory, "logs/checkpoints/model.best.adl"), "x", 1));
+    part.stop_epoch = 0;
+    part.epochs = 2;
+    job.restarts = 1;
+    run(&job, 1, 0); /* epoch 2 is better: model.best is its */
+    CHECK(model_file(logs, "model.best.adl", w) && memcmp(w, first, sizeof w) != 0);
+    adlt_tempdir_remove(directory);
+}
+
+TEST(a_finished_job_has_nothing_left_to_do)
+{
+    char *directory = adlt_tempdir();
+    plan part = {.logdir = in_dir(directory, "logs"),
+                 .epochs = EPOCHS,
+                 .stop_vote_rank = -1,
+                 .best_on_end = true};
+    adlt_job job = {.checkpoint = in_dir(directory, "ck"), .user = &part};
+    run(&job, 2, 0);
+    CHECK_INT(part.epochs_run, EPOCHS);
+    CHECK(memcmp(part.w[0], part.w[1], sizeof part.w[0]) == 0);
+    job.restarts = 1;
+    part.epochs_run = 0;
+    run(&job, 2, 0);
+    CHECK_INT(part.epochs_run, 0);
+    part.epochs = EPOCHS + 2; /* more epochs: it goes on */
+    job.restarts = 2;
+    run(&job, 1, 0);
+    CHECK_INT(part.epochs_run, 2);
+    check_files(part.logdir, EPOCHS + 2);
+    adlt_tempdir_remove(directory);
+}
+
+TEST(one_replica_that_wants_to_stop_is_enough_and_it_stays_stopped)
+{
+    char *directory = adlt_tempdir();
+    plan part = {.logdir = in_dir(directory, "logs"), .epochs = EPOCHS, .stop_vote_rank = 1};
+    adlt_job job = {.checkpoint = in_dir(directory, "ck"), .user = &part};
+    run(&job, 2, 0);
+    CHECK_INT(part.epochs_run, 2);
+    part.stop_vote_rank = -1;
+    job.restarts = 1;
+    run(&job, 1, 0);
+    CHECK_INT(part.epochs_run, 2);
+    check_files(part.logdir, 2);
+    adlt_tempdir_remove(directory);
+}
