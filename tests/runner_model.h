@@ -123,6 +123,7 @@ static inline adl_runner_options tiny_options(adl_context *ctx, tiny *model)
     options.momentum = 0.5;
     options.schedule = adl_saved_schedule(model->schedule);
     options.schedule_step = adl_runner_net_schedule;
+    options.schedule_at = adl_runner_net_schedule_at;
     options.loss = tiny_loss;
     options.loaders[0] = (adl_runner_loader){"train", tiny_loader(ctx, "train", 24, 4)};
     options.loaders[1] = (adl_runner_loader){"valid", tiny_loader(ctx, "valid", 7, 3)};

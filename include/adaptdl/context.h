@@ -57,12 +57,15 @@ typedef struct adl_env {
                                      * know it; NULL: connections are not authenticated */
     int hints_interval_s;           /* ADAPTDL_HINTS_INTERVAL: seconds; 0: as adl_options says */
     int connect_timeout_s;          /* ADAPTDL_CONNECT_TIMEOUT: seconds; 0: as adl_options says */
+    int checkpoint_interval_s;      /* ADAPTDL_CHECKPOINT_INTERVAL: seconds, 0: no saves in the
+                                     * background; -1: as adl_options says */
+    int peer_timeout_s;             /* ADAPTDL_PEER_TIMEOUT: seconds; 0: as adl_options says */
 } adl_env;
 
 /* One process, no checkpoints. */
 #define ADL_ENV_INIT                                                                               \
     {                                                                                              \
-        .master_addr = "0.0.0.0", .replicas = 1, .nodes = 1                                        \
+        .master_addr = "0.0.0.0", .replicas = 1, .nodes = 1, .checkpoint_interval_s = -1           \
     }
 
 /* Reads and checks the variables. The strings are the process's environment: valid until it is

@@ -41,6 +41,7 @@ ADL_API int adl_finished_epochs(const adl_context *ctx);
 typedef struct adl_epochs {
     adl_context *ctx;
     int until;
+    int target; /* what the scheduler is told: `until`, unless somebody knows better */
     int number; /* of the epoch */
     int phase;
 } adl_epochs;

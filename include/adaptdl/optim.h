@@ -14,7 +14,8 @@ extern "C" {
 
 /* ---- what the data-parallel wrapper needs of any optimizer ----------------------------------- */
 
-/* Functions marked optional may be NULL. All are called from one thread at a time. */
+/* What is not marked optional must be there: adl_dp_new, adl_schedule_new and adl_runner_new refuse an
+ * optimizer without it, by name. All functions are called from one thread at a time. */
 typedef struct adl_optim_ops {
     size_t size;      /* sizeof(adl_optim_ops) */
     void *self;       /* first argument of every function; borrowed */
@@ -25,10 +26,11 @@ typedef struct adl_optim_ops {
     /* One update from the present gradients. Group g uses learning rate lr(g) * lr_factor[g] for this
      * step only; lr_factor NULL means 1 for all. */
     adl_status (*step)(void *self, const double *lr_factor);
-    /* Fills every gradient with zero. */
+    /* Optional: fills every gradient with zero. Nothing here calls it. */
     void (*zero_grad)(void *self);
 
     double (*lr)(const void *self, size_t group);
+    /* Optional: needed by a schedule (adl_schedule_new). */
     void (*set_lr)(void *self, size_t group, double lr);
 
     /* Optional: adaptive optimizers (Adam, AdamW). out[i] = sqrt(v_hat[first + i]) + eps for
@@ -36,7 +38,7 @@ typedef struct adl_optim_ops {
      * moment. Only meaningful when steps > 0 (before that out is filled with 1). */
     void (*precondition)(const void *self, size_t group, size_t param, size_t first, size_t count,
                          float *out);
-    /* Steps taken since the start or the last restart. */
+    /* Optional, but needed with precondition: steps taken since the start or the last restart. */
     int64_t (*steps)(const void *self);
     /* Optional: first and second moments times (1 - beta^0) / (1 - beta^steps), i.e. zero, and
      * steps = 0: done when the batch scale changes. */
@@ -124,21 +126,26 @@ ADL_API ADL_MUST adl_status adl_optim_load(adl_optim *optim, const void *data, s
 /* ---- learning-rate schedules ----------------------------------------------------------------- */
 
 typedef enum adl_schedule_kind {
-    ADL_STEP_LR,        /* lr0 * gamma^floor(t / step_size) */
-    ADL_MULTI_STEP_LR,  /* lr0 * gamma^(number of milestones <= t) */
-    ADL_EXPONENTIAL_LR, /* lr0 * gamma^t */
-    ADL_COSINE_LR,      /* eta_min + (lr0 - eta_min) * (1 + cos(pi t / t_max)) / 2 */
+    ADL_STEP_LR,          /* lr0 * gamma^floor(t / step_size) */
+    ADL_MULTI_STEP_LR,    /* lr0 * gamma^(number of milestones <= t) */
+    ADL_EXPONENTIAL_LR,   /* lr0 * gamma^t */
+    ADL_COSINE_LR,        /* eta_min + (lr0 - eta_min) * (1 + cos(pi t / t_max)) / 2 */
+    ADL_WARMUP_COSINE_LR, /* lr0 * (t + 1) / warmup while t + 1 < warmup, then the cosine from there
+                           * to eta_min at t_max, which is where it stays */
 } adl_schedule_kind;
 
-/* t counts calls of adl_schedule_step, usually epochs. */
+/* t counts calls of adl_schedule_step, usually epochs; or it is set (adl_schedule_at), by what the
+ * training has done so far: adl_dp_progress counts steps of the initial batch size, whatever the
+ * batch size is, so that a schedule by it is the same for one replica and for many. */
 typedef struct adl_schedule_options {
     adl_schedule_kind kind;
     double gamma;          /* step, multi-step (0 = 0.1), exponential */
     int step_size;         /* step, >= 1 */
     const int *milestones; /* multi-step: increasing, >= 0; copied */
     size_t milestone_count;
-    int t_max;      /* cosine, >= 1 */
-    double eta_min; /* cosine */
+    int t_max;      /* cosine, warm-up and cosine: >= 1 */
+    double eta_min; /* both */
+    int warmup;     /* warm-up and cosine: 0 .. t_max - 1 */
 } adl_schedule_options;
 
 typedef struct adl_schedule adl_schedule;
@@ -152,6 +159,8 @@ ADL_API void adl_schedule_free(adl_schedule *schedule);
 /* t += 1, and every group's learning rate is set accordingly. */
 ADL_API void adl_schedule_step(adl_schedule *schedule);
 ADL_API int64_t adl_schedule_time(const adl_schedule *schedule);
+/* t is this from now on (0 <= t < 2^53; others are ignored), and the learning rates are set. */
+ADL_API void adl_schedule_at(adl_schedule *schedule, double t);
 /* t and the lr0 of every group as bytes; load also sets the learning rates. */
 ADL_API size_t adl_schedule_save_size(const adl_schedule *schedule);
 ADL_API void adl_schedule_save(const adl_schedule *schedule, void *out);

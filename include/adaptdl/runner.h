@@ -84,6 +84,15 @@ typedef struct adl_runner_callback {
 
 /* ---- options ----------------------------------------------------------------------------------- */
 
+/* What moves the schedule: finished epochs, optimizer steps, or progress, which counts steps of the
+ * initial batch size however large batches are (adl_dp_progress): then n epochs of e examples in
+ * batches of b are n e / b for any number of replicas. */
+typedef enum adl_schedule_clock {
+    ADL_BY_EPOCH,
+    ADL_BY_STEP,
+    ADL_BY_PROGRESS,
+} adl_schedule_clock;
+
 typedef struct adl_runner_loader {
     const char *key;    /* starts with "train", "valid" or "infer"; copied */
     adl_loader *loader; /* its order in the list is the order in an epoch */
@@ -93,12 +102,13 @@ typedef struct adl_runner_options {
     size_t size; /* sizeof(adl_runner_options), set by the _INIT macro */
     int epochs;  /* in all, those of earlier runs included */
     adl_model model;
-    const adl_optim_ops *optim;        /* borrowed until adl_finish */
-    double momentum;                   /* of the optimizer: a column in the logs */
-    adl_saved schedule;                /* a learning-rate schedule; self NULL: none */
-    void (*schedule_step)(void *self); /* after each epoch, or each optimizer step: */
-    bool schedule_by_step;
-    adl_loss_fn loss; /* NULL: only with loaders "infer..." */
+    const adl_optim_ops *optim; /* borrowed until adl_finish */
+    double momentum;            /* of the optimizer: a column in the logs */
+    adl_saved schedule;         /* a learning-rate schedule; self NULL: none */
+    adl_schedule_clock schedule_by;
+    void (*schedule_step)(void *self);         /* by epoch, by step */
+    void (*schedule_at)(void *self, double t); /* by progress */
+    adl_loss_fn loss;                          /* NULL: only with loaders "infer..." */
     void *loss_user;
     int target_part;               /* of the batches: the loss's target; default 1 */
     int topk[ADL_RUNNER_TOPK_MAX]; /* accuracy@k for these k, from int32 labels in target_part:
@@ -208,6 +218,10 @@ static inline void adl_runner_net_schedule(void *self)
 {
     adl_schedule_step((adl_schedule *)self);
 }
+static inline void adl_runner_net_schedule_at(void *self, double t)
+{
+    adl_schedule_at((adl_schedule *)self, t);
+}
 /* Fills in a network of ours (built; part 0 of a batch is its input), its optimizer and its schedule
  * (may be NULL). All are borrowed until adl_finish. */
 static inline void adl_runner_net(adl_runner_options *options, adl_net *net, adl_optim *optim,
@@ -227,6 +241,7 @@ static inline void adl_runner_net(adl_runner_options *options, adl_net *net, adl
         return;
     options->schedule = adl_saved_schedule(schedule);
     options->schedule_step = adl_runner_net_schedule;
+    options->schedule_at = adl_runner_net_schedule_at;
 }
 
 /* Our losses as adl_loss_fn. */

@@ -53,8 +53,12 @@ static adl_status train_step(adl_runner *runner)
     if (status != ADL_OK)
         return status;
     runner->state.steps++;
-    if (options->schedule_by_step && options->schedule.self && runner->batch->optim_step)
-        options->schedule_step(options->schedule.self);
+    if (options->schedule.self && runner->batch->optim_step) {
+        if (options->schedule_by == ADL_BY_STEP)
+            options->schedule_step(options->schedule.self);
+        else if (options->schedule_by == ADL_BY_PROGRESS)
+            options->schedule_at(options->schedule.self, adl_dp_progress(runner->dp));
+    }
     return ADL_OK;
 }
 
@@ -139,7 +143,7 @@ static adl_status count_votes(adl_runner *runner)
 static adl_status end_epoch(adl_runner *runner)
 {
     const adl_runner_options *options = &runner->options;
-    if (options->schedule.self && !options->schedule_by_step)
+    if (options->schedule.self && options->schedule_by == ADL_BY_EPOCH)
         options->schedule_step(options->schedule.self);
     runner->ending = true;
     adl_status status = adli_runner_epoch_rates(runner);

@@ -103,8 +103,13 @@ static adl_status check_model(const adl_runner_options *options, bool losses)
         return adli_fail(ADL_EINVAL, "runner: there is no optimizer");
     if (losses && !options->loss)
         return adli_fail(ADL_EINVAL, "runner: there is no loss");
-    if (options->schedule.self && !options->schedule_step)
-        return adli_fail(ADL_EINVAL, "runner: a schedule without schedule_step");
+    bool progress = options->schedule_by == ADL_BY_PROGRESS;
+    if ((unsigned)options->schedule_by > ADL_BY_PROGRESS)
+        return adli_fail(ADL_EINVAL, "runner: schedule_by is %d", (int)options->schedule_by);
+    if (options->schedule.self &&
+        !(progress ? options->schedule_at != NULL : options->schedule_step != NULL))
+        return adli_fail(ADL_EINVAL, "runner: a schedule without schedule_%s",
+                         progress ? "at" : "step");
     return ADL_OK;
 }
 

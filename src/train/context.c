@@ -163,6 +163,10 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         ctx->options.hints_interval_s = ctx->env.hints_interval_s;
     if (ctx->env.connect_timeout_s > 0)
         ctx->options.connect_timeout_ms = 1000 * ctx->env.connect_timeout_s;
+    if (ctx->env.checkpoint_interval_s >= 0)
+        ctx->options.checkpoint_interval_s = ctx->env.checkpoint_interval_s;
+    if (ctx->env.peer_timeout_s > 0)
+        ctx->options.peer_timeout_ms = 1000 * ctx->env.peer_timeout_s;
     if (status == ADL_OK && options->handle_signals)
         status = adli_signals_install(ctx);
     if (status == ADL_OK)
@@ -171,6 +175,8 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_resume(ctx);
     if (status == ADL_OK)
         status = adli_epoch_register(ctx);
+    if (status == ADL_OK)
+        status = adli_steps_register(ctx);
     adl_checkpoint_functions functions = {sizeof functions, save_metrics, load_metrics, NULL};
     if (status == ADL_OK)
         status = adli_state(ctx, "adaptdl.metrics", &functions, &ctx->metrics, NULL);

@@ -42,6 +42,7 @@ struct adl_context {
     double stop_seen_s;                   /* by adli_give_up; 0: not yet */
 
     int finished_epochs;
+    int64_t steps; /* optimizer steps of the training loop */
     bool in_epoch;
     double progress_due; /* by the training loops that are over; -1: not known */
     int loops_made;
@@ -93,6 +94,8 @@ ADL_MUST adl_status adli_resume(adl_context *ctx);
 
 /* The epoch counter's state. */
 ADL_MUST adl_status adli_epoch_register(adl_context *ctx);
+/* The state of the counter of steps. */
+ADL_MUST adl_status adli_steps_register(adl_context *ctx);
 
 /* signal.c: the process-wide flag. A context is told (by its log) of the first signal. */
 ADL_MUST adl_status adli_signals_install(adl_context *ctx);

@@ -30,6 +30,30 @@ static void free_dp(void *object)
     free(dp);
 }
 
+/* What every optimizer must have; the rest is optional (optim.h). */
+static adl_status check_optim(const char *name, const adl_optim_ops *optim)
+{
+    if (!optim)
+        return adli_fail(ADL_EINVAL, "data parallel %s: there is no optimizer", name);
+    if (optim->size != sizeof *optim)
+        return adli_fail(ADL_EINVAL, "adl_optim_ops: size is %zu, this library expects %zu",
+                         optim->size, sizeof *optim);
+    const char *missing = !optim->step          ? "step"
+                          : !optim->lr          ? "lr"
+                          : !optim->save_size   ? "save_size"
+                          : !optim->save        ? "save"
+                          : !optim->load        ? "load"
+                          : !optim->groups      ? "groups"
+                          : !optim->group_count ? "group_count"
+                                                : NULL;
+    if (missing)
+        return adli_fail(ADL_EINVAL, "data parallel %s: the optimizer has no %s", name, missing);
+    if (optim->precondition && !optim->steps)
+        return adli_fail(ADL_EINVAL,
+                         "data parallel %s: the optimizer has precondition, but not steps", name);
+    return ADL_OK;
+}
+
 static adl_status check(const adl_dp_options *options)
 {
     if (options->size != sizeof *options)
@@ -38,10 +62,9 @@ static adl_status check(const adl_dp_options *options)
     const adl_optim_ops *optim = options->optim;
     if (!options->name || !*options->name)
         return adli_fail(ADL_EINVAL, "data parallel: it needs a name");
-    if (!optim || optim->size != sizeof *optim || !optim->step || !optim->lr || !optim->save ||
-        !optim->save_size || !optim->load || optim->group_count < 1 || !optim->groups)
-        return adli_fail(ADL_EINVAL, "data parallel %s: the optimizer's functions are incomplete",
-                         options->name);
+    adl_status status = check_optim(options->name, optim);
+    if (status != ADL_OK)
+        return status;
     if (optim->group_count > ADL_REDUCER_EXTRA_MAX)
         return adli_fail(ADL_EINVAL, "data parallel %s: %zu parameter groups, at most %d",
                          options->name, optim->group_count, ADL_REDUCER_EXTRA_MAX);

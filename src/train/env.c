@@ -119,6 +119,10 @@ adl_status adli_env_load(adl_env *out)
     if (status == ADL_OK)
         status = number("ADAPTDL_CONNECT_TIMEOUT", 1, SECONDS_MAX, &env.connect_timeout_s);
     if (status == ADL_OK)
+        status = number("ADAPTDL_CHECKPOINT_INTERVAL", 0, SECONDS_MAX, &env.checkpoint_interval_s);
+    if (status == ADL_OK)
+        status = number("ADAPTDL_PEER_TIMEOUT", 1, SECONDS_MAX, &env.peer_timeout_s);
+    if (status == ADL_OK)
         *out = env;
     return status;
 }

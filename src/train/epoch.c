@@ -45,17 +45,18 @@ int adl_finished_epochs(const adl_context *ctx)
     return ctx->finished_epochs;
 }
 
-static void note_epochs(adl_context *ctx, int until)
+static void note_epochs(adl_context *ctx, int target)
 {
     adli_job_facts facts = ctx->metrics.facts; /* only this thread writes them */
     facts.epoch = ctx->finished_epochs;
-    facts.target_epochs = until;
+    facts.target_epochs = target;
     adli_metrics_facts(&ctx->metrics, &facts);
 }
 
 adl_epochs adl_epochs_begin(adl_context *ctx, int until)
 {
-    adl_epochs loop = {.ctx = ctx, .until = until, .number = -1, .phase = PHASE_OUTSIDE};
+    adl_epochs loop = {
+        .ctx = ctx, .until = until, .target = until, .number = -1, .phase = PHASE_OUTSIDE};
     if (ctx->in_epoch && ctx->status == ADL_OK) {
         adli_fail(ADL_ESTATE, "a loop over epochs inside another one (in epoch %d)",
                   ctx->finished_epochs);
@@ -72,7 +73,7 @@ static void left(adl_epochs *loop)
     ctx->in_epoch = false;
     if (ctx->status == ADL_OK) {
         ctx->finished_epochs++;
-        note_epochs(ctx, loop->until);
+        note_epochs(ctx, loop->target);
     }
 }
 
@@ -95,7 +96,7 @@ bool adl_epochs_enter(adl_epochs *loop)
         return false;
     loop->phase = PHASE_BODY;
     loop->ctx->in_epoch = true;
-    note_epochs(loop->ctx, loop->until);
+    note_epochs(loop->ctx, loop->target);
     return true;
 }
 

@@ -290,6 +290,7 @@ bool adl_loop_commit(adl_loop *loop, size_t examples)
         return false;
     profile(loop);
     loop->index += examples;
+    ctx->steps += loop->optim_step && ctx->training == loop;
     loop->accumulated = loop->optim_step ? 0 : loop->accumulated + 1;
     if (loop->autoscale && loop->optim_step && loop->examples > 0 && ctx->in_epoch) {
         loop->finished = adli_metrics_progress(&ctx->metrics) >= loop->wanted;

@@ -498,3 +498,22 @@ TEST(two_replicas_with_one_rank)
     }
     CHECK(taken >= 1); /* the second of the two was told so */
 }
+
+TEST(the_environment_goes_before_the_program)
+{
+    adl_env env = ADL_ENV_INIT;
+    adl_options options = ADL_OPTIONS_INIT;
+    adl_context *ctx;
+    options.env = &env;
+    options.handle_signals = false;
+    options.checkpoint_interval_s = 12;
+    options.peer_timeout_ms = 1234;
+    REQUIRE_OK(adl_init(&options, &ctx));
+    CHECK(ctx->options.checkpoint_interval_s == 12 && ctx->options.peer_timeout_ms == 1234);
+    adl_finish(ctx);
+    env.checkpoint_interval_s = 0;
+    env.peer_timeout_s = 9;
+    REQUIRE_OK(adl_init(&options, &ctx));
+    CHECK(ctx->options.checkpoint_interval_s == 0 && ctx->options.peer_timeout_ms == 9000);
+    adl_finish(ctx);
+}

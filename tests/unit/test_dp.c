@@ -709,13 +709,52 @@ TEST(moments_are_restarted_when_the_scale_changes)
 
 /* ---- misuse, several wrappers, other checkpoints ---------------------------------------------- */
 
+static void never(const void *self, size_t group, size_t param, size_t first, size_t count,
+                  float *out)
+{
+    (void)self, (void)group, (void)param, (void)first, (void)count, (void)out;
+    abort();
+}
+
+/* Each function that must be there is missed by name. */
+static void check_required(adl_context *ctx, adl_dp_options *options, adl_optim_ops *ops)
+{
+    const adl_optim_ops whole = *ops;
+    adl_dp *dp;
+    ops->step = NULL;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no step");
+    *ops = whole;
+    ops->lr = NULL;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no lr");
+    *ops = whole;
+    ops->save_size = NULL;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no save_size");
+    *ops = whole;
+    ops->save = NULL;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no save");
+    *ops = whole;
+    ops->load = NULL;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no load");
+    *ops = whole;
+    ops->group_count = 0;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no group_count");
+    *ops = whole;
+    ops->size = 8;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "adl_optim_ops: size is 8");
+    *ops = whole;
+    ops->precondition = never;
+    ops->steps = NULL;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "has precondition, but not steps");
+    *ops = whole;
+}
+
 static void run_misuse(adlt_replica *replica)
 {
     watcher *seen = malloc(sizeof *seen);
     adl_dp_options options = ADL_DP_OPTIONS_INIT;
     adl_dp *dp, *again;
     watcher_init(seen);
-    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "functions are incomplete");
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "there is no optimizer");
     options.optim = &seen->ops;
     options.name = "";
     CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "needs a name");
@@ -735,8 +774,9 @@ static void run_misuse(adlt_replica *replica)
     seen->params[0].grad = kept;
     const adl_param_group *groups = seen->ops.groups;
     seen->ops.groups = NULL;
-    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "functions are incomplete");
+    CHECK_FAILS(adl_dp_new(replica->ctx, &options, &dp), ADL_EINVAL, "the optimizer has no groups");
     seen->ops.groups = groups;
+    check_required(replica->ctx, &options, &seen->ops);
     seen->ops.kind = NULL; /* a foreign optimizer need not have a name */
     REQUIRE_OK(adl_dp_new(replica->ctx, &options, &dp));
     CHECK_INT(dp->rule.kind, ADL_SCALING_ADASCALE);

@@ -53,6 +53,8 @@ TEST(every_variable_is_read)
     setenv("ADAPTDL_JOB_SECRET", "s3cret", 1);
     setenv("ADAPTDL_HINTS_INTERVAL", "2", 1);
     setenv("ADAPTDL_CONNECT_TIMEOUT", "60", 1);
+    setenv("ADAPTDL_CHECKPOINT_INTERVAL", "0", 1);
+    setenv("ADAPTDL_PEER_TIMEOUT", "9", 1);
     REQUIRE_OK(adl_env_read(&env));
     CHECK_STR(env.checkpoint_path, "/ckpt");
     CHECK_STR(env.share_path, "/share");
@@ -68,6 +70,8 @@ TEST(every_variable_is_read)
     CHECK_STR(env.job_secret, "s3cret");
     CHECK_INT(env.hints_interval_s, 2);
     CHECK_INT(env.connect_timeout_s, 60);
+    CHECK_INT(env.checkpoint_interval_s, 0);
+    CHECK_INT(env.peer_timeout_s, 9);
     setenv("ADAPTDL_NUM_NODES", "2", 1);
     REQUIRE_OK(adl_env_read(&env));
     CHECK_INT(env.nodes, 2);

@@ -415,3 +415,70 @@ TEST(wrong_schedules)
     CHECK(schedule == NULL);
     adl_optim_free(optim);
 }
+
+TEST(warm_up_and_cosine_by_any_time)
+{
+    float value = 0, grad = 0;
+    adl_param param = {"w", &value, &grad, 1};
+    adl_optim_options sgd = ADL_SGD_INIT(0.8);
+    adl_schedule_options options = {
+        .kind = ADL_WARMUP_COSINE_LR, .warmup = 4, .t_max = 103, .eta_min = 0.1};
+    adl_optim *optim;
+    adl_schedule *schedule, *again, *none;
+    unsigned char bytes[64];
+    REQUIRE_OK(adl_optim_new(&param, 1, &sgd, &optim));
+    REQUIRE_OK(adl_schedule_new(adl_optim_get_ops(optim), &options, &schedule));
+    for (int t = 0; t < 3; t++, adl_schedule_step(schedule))
+        CHECK_NEAR(adl_optim_lr(optim, 0), 0.2 * (t + 1), 1e-12);
+    CHECK_NEAR(adl_optim_lr(optim, 0), 0.8, 1e-12); /* t = 3: the top */
+    adl_schedule_at(schedule, 53);                  /* half the way from 3 to 103 */
+    CHECK_NEAR(adl_optim_lr(optim, 0), 0.1 + 0.7 / 2, 1e-12);
+    adl_schedule_at(schedule, 0.5);
+    CHECK_NEAR(adl_optim_lr(optim, 0), 0.8 * 1.5 / 4, 1e-12);
+    adl_schedule_at(schedule, 500);
+    CHECK_NEAR(adl_optim_lr(optim, 0), 0.1, 1e-12);
+    adl_schedule_at(schedule, NAN); /* ignored */
+    adl_schedule_at(schedule, -1);
+    CHECK_NEAR(adl_optim_lr(optim, 0), 0.1, 1e-12);
+    adl_schedule_at(schedule, 28.25);
+    double rate = adl_optim_lr(optim, 0);
+    CHECK_INT(adl_schedule_time(schedule), 28);
+    REQUIRE(adl_schedule_save_size(schedule) <= sizeof bytes);
+    adl_schedule_save(schedule, bytes);
+    adl_optim_set_lr(optim, 0, 0.8);
+    REQUIRE_OK(adl_schedule_new(adl_optim_get_ops(optim), &options, &again));
+    CHECK_OK(adl_schedule_load(again, bytes, adl_schedule_save_size(again)));
+    CHECK(adl_optim_lr(optim, 0) == rate);
+    options.warmup = 103;
+    CHECK_FAILS(adl_schedule_new(adl_optim_get_ops(optim), &options, &none), ADL_EINVAL,
+                "warmup 103 is not between 0 and t_max 103");
+    adl_optim_ops fixed = *adl_optim_get_ops(optim);
+    fixed.set_lr = NULL;
+    options.warmup = 0;
+    CHECK_FAILS(adl_schedule_new(&fixed, &options, &none), ADL_EINVAL,
+                "schedule: the optimizer has no set_lr");
+    adl_schedule_free(again);
+    adl_schedule_free(schedule);
+    adl_optim_free(optim);
+}
+
+/* What was saved before times could be fractions: u64 magic, u64 t, u64 groups, f64 rates. */
+TEST(an_older_schedule_is_read)
+{
+    float value = 0, grad = 0;
+    adl_param param = {"w", &value, &grad, 1};
+    adl_optim_options sgd = ADL_SGD_INIT(0.5);
+    adl_schedule_options options = {.kind = ADL_EXPONENTIAL_LR, .gamma = 0.5};
+    uint64_t bytes[4] = {0x01636c6461, 3, 1, 0};
+    double rate = 0.8;
+    adl_optim *optim;
+    adl_schedule *schedule;
+    memcpy(&bytes[3], &rate, sizeof rate);
+    REQUIRE_OK(adl_optim_new(&param, 1, &sgd, &optim));
+    REQUIRE_OK(adl_schedule_new(adl_optim_get_ops(optim), &options, &schedule));
+    CHECK_OK(adl_schedule_load(schedule, bytes, sizeof bytes));
+    CHECK_INT(adl_schedule_time(schedule), 3);
+    CHECK_NEAR(adl_optim_lr(optim, 0), 0.1, 1e-12);
+    adl_schedule_free(schedule);
+    adl_optim_free(optim);
+}

@@ -226,16 +226,25 @@ static void by_step(adl_runner_options *options, void *user)
     callback = (adl_runner_callback){.name = "rate", .user = user, .epoch_begin = check_rate};
     options->callbacks = &callback;
     options->callback_count = 1;
-    options->schedule_by_step = true;
+    options->schedule_by = ADL_BY_STEP;
 }
 
-TEST(a_schedule_may_go_by_steps)
+static void by_progress(adl_runner_options *options, void *user)
+{
+    by_step(options, user);
+    options->schedule_by = ADL_BY_PROGRESS;
+}
+
+TEST(a_schedule_may_go_by_steps_or_progress)
 {
     double rates[3] = {0};
     int code;
     CHECK_OK(run_tiny(by_step, rates, &code));
     for (int epoch = 0; epoch < 3; epoch++) /* 6 steps each */
         CHECK_NEAR(rates[epoch], 0.01 * pow(0.5, 6 * epoch), 1e-12);
+    CHECK_OK(run_tiny(by_progress, rates, &code));
+    for (int epoch = 0; epoch < 3; epoch++) /* the same at the initial batch size */
+        CHECK_NEAR(rates[epoch], 0.01 * pow(0.5, 6 * epoch), 1e-9);
 }
 
 static adl_status infer_end(void *user, adl_runner *runner)
@@ -399,6 +408,15 @@ static void no_schedule_step(adl_runner_options *o)
 {
     o->schedule_step = NULL;
 }
+static void no_schedule_at(adl_runner_options *o)
+{
+    o->schedule_by = ADL_BY_PROGRESS;
+    o->schedule_at = NULL;
+}
+static void bad_clock(adl_runner_options *o)
+{
+    o->schedule_by = (adl_schedule_clock)7;
+}
 static void bad_size(adl_runner_options *o)
 {
     o->size = 8;
@@ -495,6 +513,8 @@ TEST(each_mistake_is_named)
         {no_optim, "there is no optimizer"},
         {no_loss, "there is no loss"},
         {no_schedule_step, "a schedule without schedule_step"},
+        {no_schedule_at, "a schedule without schedule_at"},
+        {bad_clock, "schedule_by is 7"},
         {bad_size, "adl_runner_options: size is 8"},
         {bad_epochs, "epochs is -1"},
         {bad_part, "target_part is 4, must be from 0 to 3"},
