@@ -147,7 +147,7 @@ ADL_API int adl_exit_code(adl_status status);
 
 ADL_API int adl_rank(const adl_context *ctx);
 ADL_API int adl_replicas(const adl_context *ctx);
-/* The environment the context was made with. Borrowed. */
+/* The environment the context was made with; adl_rank and adl_replicas are asked for the present. Borrowed. */
 ADL_API const adl_env *adl_context_env(const adl_context *ctx);
 /* The control collectives and the checkpoint store behind the context. Borrowed. Collectives must be
  * called in the same order on all replicas. */
@@ -163,8 +163,8 @@ ADL_API const char *adl_context_error(const adl_context *ctx);
 ADL_API bool adl_stopped(const adl_context *ctx);
 
 /* Tells the context about a failure of the program's own: status != ADL_OK stops it, with the calling
- * thread's adl_error() as the reason, and the other replicas are told why. Returns status. The first
- * failure counts. */
+ * thread's adl_error() as the reason, and the other replicas are told why. Returns status (ESTATE when that
+ * is a consequence of replicas that have run apart). The first failure counts. */
 ADL_API adl_status adl_context_fail(adl_context *ctx, adl_status status);
 /* The same with a reason of the program's own. */
 ADL_API adl_status adl_context_failf(adl_context *ctx, adl_status status, const char *format, ...)

@@ -80,6 +80,19 @@ ADL_API ADL_MUST adl_status adl_group_listen(const char *addr, int port, int *fd
  *   ADL_EINTR     cancelled */
 ADL_API ADL_MUST adl_status adl_group_new(const adl_group_options *options, adl_group **out);
 
+/* The same in the background, so that training goes on while a group forms: begin, look now and then, and
+ * finish when it has formed (or failed). cancelled() is asked on another thread. The options are copied;
+ * listen_fd is taken over in any case. */
+typedef struct adl_forming adl_forming;
+ADL_API ADL_MUST adl_status adl_group_begin(const adl_group_options *options, adl_forming **out);
+/* Has it formed, or failed? Does not block. */
+ADL_API bool adl_group_test(const adl_forming *forming);
+/* Blocks until it has, as adl_group_new would, and with its results; frees the forming. */
+ADL_API ADL_MUST adl_status adl_group_finish(adl_forming *forming, adl_group **out);
+/* Gives up a group that is forming, or has just formed: the others see a replica that went away. Blocks
+ * for a twentieth of a second at most. NULL is fine. */
+ADL_API void adl_group_cancel(adl_forming *forming);
+
 /* Leaves in order: waits for this replica's pending operations, says goodbye, waits until every
  * other replica has said so too. Blocks at most timeout_ms (ADL_ETIMEOUT: some replica is still at
  * work; the goodbye stands). Afterwards only free is allowed. */

@@ -7,6 +7,8 @@
  *     while (run) {
  *         adl_loop_pass(loop, &m, &s);                   start of a pass over the data
  *         for (batches of m examples, from adl_loop_index(loop) on, to the end of the pass) {
+ *             if (!adl_loop_ready(loop, &again)) break;                      stopped
+ *             if (again) { adl_loop_pass(loop, &m, &s); plan the rest of the pass anew }
  *             if (!adl_loop_step(loop, size, last of the pass)) break;       stopped
  *             ... forward, backward, adl_dp_step ...
  *             if (!adl_loop_commit(loop, examples of all replicas)) break;   enough progress
@@ -71,9 +73,15 @@ ADL_API adl_status adl_loop_begin(adl_loop *loop, bool *run);
  * present one is kept unless another is at least 5 % better. */
 ADL_API adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps);
 
-/* Before each batch of `size` examples on this replica. Between optimizer steps this is a step boundary,
- * where the replicas agree on stopping and on background checkpoints. false: do not run the batch, the
- * context was stopped.
+/* Before each batch is fetched. Between optimizer steps this is a step boundary, where the replicas agree
+ * on stopping, on background checkpoints, and on going on as other replicas. *again: they are others now, so
+ * the rest of the pass, from adl_loop_index on, is planned anew, beginning with adl_loop_pass. false: the
+ * context was stopped. A loader that leaves the call out has its boundaries in adl_loop_step, and keeps its
+ * replicas. */
+ADL_API bool adl_loop_ready(adl_loop *loop, bool *again);
+
+/* Before each batch of `size` examples on this replica, after adl_loop_ready. false: do not run the
+ * batch, the context was stopped.
  * last_of_pass: then the batch ends in an optimizer step, however many were accumulated, so that
  * no gradient is left over. */
 ADL_API bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass);

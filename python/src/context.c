@@ -308,9 +308,19 @@ adl_context *adlpy_context_joined(void)
     return env.replicas > 1 ? adlpy_context_started() : adlpy_context();
 }
 
-const adl_env *adlpy_context_env(void)
+bool adlpy_context_env(adl_env *out, unsigned *generation)
 {
-    return adlpy_context_peek() && !the.implicit ? adl_context_env(the.ctx) : NULL;
+    if (!adlpy_context_peek() || the.implicit)
+        return false;
+    const adli_world *world = &the.ctx->world;
+    *out = *adl_context_env(the.ctx);
+    out->rank = world->rank;
+    out->replicas = world->replicas;
+    out->nodes = world->nodes;
+    out->master_addr = world->master_addr;
+    out->master_port = world->master_port;
+    *generation = world->generation;
+    return true;
 }
 
 /* ---- end ----------------------------------------------------------------------------------------- */

@@ -83,8 +83,8 @@ int adlpy_context_start(const adlpy_start *start);
 adl_context *adlpy_context(void);
 /* The same for what needs the other replicas: RuntimeError where adlpy_context would be alone. */
 adl_context *adlpy_context_joined(void);
-/* The environment of the context that was started; NULL when none was. */
-const adl_env *adlpy_context_env(void);
+/* The environment of the context that was started, with its present world; false when none was. */
+bool adlpy_context_env(adl_env *out, unsigned *generation);
 /* The context that was started, or NULL with RuntimeError. For what needs adlpy_context_start. */
 adl_context *adlpy_context_started(void);
 /* The context, or NULL, without an exception and without making one. */

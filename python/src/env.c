@@ -21,20 +21,29 @@ static int put_number(PyObject *dict, const char *key, int number)
     return result;
 }
 
+/* Those of the process group, as they are now; else the variables. */
+static bool look(adl_env *env, unsigned *generation)
+{
+    if (adlpy_context_env(env, generation))
+        return true;
+    adl_status status = adli_env_load(env);
+    if (status != ADL_OK) {
+        adlpy_raise(status);
+        return false;
+    }
+    *generation = 0;
+    if (env->nodes == 0)
+        env->nodes = env->replicas;
+    return true;
+}
+
 static PyObject *env_read(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
     adl_env env;
-    const adl_env *started = adlpy_context_env();
-    if (started) {
-        env = *started;
-    } else {
-        adl_status status = adli_env_load(&env);
-        if (status != ADL_OK)
-            return adlpy_raise(status);
-        if (env.nodes == 0)
-            env.nodes = env.replicas;
-    }
+    unsigned generation;
+    if (!look(&env, &generation))
+        return NULL;
     PyObject *dict = PyDict_New();
     if (dict && put_text(dict, "checkpoint_path", env.checkpoint_path) == 0 &&
         put_text(dict, "share_path", env.share_path) == 0 &&
@@ -53,7 +62,19 @@ static PyObject *env_read(PyObject *self, PyObject *unused)
     return NULL;
 }
 
+/* Asked at every use: replicas come and go. */
+static PyObject *world(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    adl_env env;
+    unsigned generation;
+    return look(&env, &generation) ? Py_BuildValue("(iiI)", env.rank, env.replicas, generation)
+                                   : NULL;
+}
+
 static PyMethodDef functions[] = {
+    {"world", world, METH_NOARGS,
+     "world()\n--\n\n(rank, replicas, generation) of the replicas that train together at present."},
     {"env", env_read, METH_NOARGS,
      "env()\n--\n\nThe ADAPTDL_* variables, checked, as a dict; those of the process group when "
      "there "

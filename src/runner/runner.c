@@ -319,6 +319,9 @@ static adl_status put_together(adl_runner *runner, const adl_runner_options *opt
     return status == ADL_OK ? adli_keep_resume(runner) : status;
 }
 
+/* It asks the context who the replicas are, whenever that matters. */
+static const adli_owned_ops owned = {.free = free_runner};
+
 adl_status adl_runner_new(adl_context *ctx, const adl_runner_options *options, adl_runner **out)
 {
     size_t loaders = 0;
@@ -332,7 +335,7 @@ adl_status adl_runner_new(adl_context *ctx, const adl_runner_options *options, a
     runner->ctx = ctx;
     runner->options = *options;
     runner->loader_count = loaders;
-    status = adli_context_own(ctx, runner, free_runner);
+    status = adli_context_own(ctx, runner, &owned);
     if (status != ADL_OK)
         return status;
     status = put_together(runner, options);

@@ -172,6 +172,9 @@ static void free_accumulator(void *object)
     free(accumulator);
 }
 
+/* What a replica has not told yet is told before it leaves a world, as before a checkpoint. */
+static const adli_owned_ops owned = {.free = free_accumulator};
+
 adl_status adl_accumulator_new(adl_context *ctx, const char *name, adl_accumulator **out)
 {
     *out = NULL;
@@ -181,7 +184,7 @@ adl_status adl_accumulator_new(adl_context *ctx, const char *name, adl_accumulat
     accumulator->ctx = ctx;
     accumulator->seen_epoch = OUTSIDE_EPOCHS;
     snprintf(accumulator->name, sizeof accumulator->name, "%s", name);
-    adl_status status = adli_context_own(ctx, accumulator, free_accumulator);
+    adl_status status = adli_context_own(ctx, accumulator, &owned);
     if (status != ADL_OK)
         return status;
     char state[ADL_CHECKPOINT_NAME_MAX + 32];

@@ -10,6 +10,7 @@
 #include "adaptdl/epoch.h"
 #include "base/clock.h"
 #include "train/loop.h"
+#include "train/regroup.h"
 #include "train/vote.h"
 
 #include <stdio.h>
@@ -43,7 +44,7 @@ static void save_and_stop(adl_context *ctx)
         ctx->save_failed = true;
         adli_log(ctx, ADL_LOG_ERROR, "interrupted, and the checkpoint could not be saved: %s",
                  adl_error());
-    } else if (ctx->env.rank == 0 && ctx->env.checkpoint_path) {
+    } else if (ctx->world.rank == 0 && ctx->env.checkpoint_path) {
         adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
         adl_checkpoint_get_info(ctx->store, &info);
         adli_log(ctx, ADL_LOG_INFO, "saved %s in %s (epoch %d)", info.saved,
@@ -91,7 +92,7 @@ static adl_status post_vote(adl_context *ctx)
 {
     const adl_loop *loop = ctx->current;
     uint8_t bytes[ADLI_VOTE_MAX];
-    adli_vote vote = {.first = {.rank = ctx->env.rank, .epoch = adl_current_epoch(ctx)}};
+    adli_vote vote = {.first = {.rank = ctx->world.rank, .epoch = adl_current_epoch(ctx)}};
     if (loop) {
         vote.first.loops = loop->seen_loops;
         vote.first.index = loop->index;
@@ -101,20 +102,21 @@ static adl_status post_vote(adl_context *ctx)
     if (adli_stop_wanted(ctx))
         vote.wishes |= ADLI_WISH_STOP;
     if (atomic_exchange(&ctx->save_wanted, false) ||
-        (ctx->env.rank == 0 && adl_checkpoint_due(ctx->store, adli_monotonic_s())))
+        (ctx->world.rank == 0 && adl_checkpoint_due(ctx->store, adli_monotonic_s())))
         vote.wishes |= ADLI_WISH_SAVE;
+    vote.wishes |= adli_regroup_wishes(ctx);
     return adl_group_reduce_async(ctx->group, "step boundary", bytes,
                                   adli_vote_encode(&vote, bytes), adli_vote_merge, NULL,
                                   &ctx->agreed);
 }
 
-void adli_boundary(adl_context *ctx)
+void adli_boundary(adl_context *ctx, bool may_regroup)
 {
     uint32_t wishes = 0;
     if (ctx->status != ADL_OK)
         return;
     adl_status status = ADL_OK;
-    if (ctx->env.replicas == 1) /* nobody to wait for: act at once */
+    if (ctx->world.replicas == 1) /* nobody to wait for: act at once */
         status = post_vote(ctx);
     if (status == ADL_OK)
         status = read_votes(ctx, &wishes);
@@ -128,7 +130,9 @@ void adli_boundary(adl_context *ctx)
     }
     if (wishes & ADLI_WISH_SAVE)
         save_in_background(ctx);
-    if (ctx->status == ADL_OK && ctx->env.replicas > 1)
+    if (ctx->status == ADL_OK)
+        adl_context_fail(ctx, adli_regroup_act(ctx, wishes, may_regroup));
+    if (ctx->status == ADL_OK && ctx->world.replicas > 1)
         adl_context_fail(ctx, post_vote(ctx));
 }
 

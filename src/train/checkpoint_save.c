@@ -253,6 +253,17 @@ static adl_status copy_all(adl_checkpoint *store)
     return ADL_OK;
 }
 
+adl_status adli_checkpoint_sync(adl_checkpoint *store)
+{
+    adl_status status = adli_checkpoint_guard(store, "adli_checkpoint_sync");
+    return status == ADL_OK ? sync_all(store) : status;
+}
+
+void adli_checkpoint_set_writer(adl_checkpoint *store, bool is_writer)
+{
+    store->options.is_writer = is_writer;
+}
+
 static bool writes(const adl_checkpoint *store)
 {
     return store->options.is_writer && store->directory;

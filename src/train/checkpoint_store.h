@@ -86,6 +86,11 @@ void adli_save_fini(adl_checkpoint *store); /* waits for the thread */
 /* Takes the outcome of a finished background save, if there is one. Never blocks. */
 void adli_save_reap(adl_checkpoint *store);
 
+/* Everybody syncs, as before a save. */
+ADL_MUST adl_status adli_checkpoint_sync(adl_checkpoint *store);
+/* Another replica writes from now on, or this one; not while a save is under way here. */
+void adli_checkpoint_set_writer(adl_checkpoint *store, bool is_writer);
+
 /* Tests only: another table of file operations, before the first save. */
 void adli_checkpoint_set_io(adl_checkpoint *store, const adli_ckpt_io *io);
 

@@ -39,7 +39,7 @@ static bool keep_present(const adl_loop *loop, const adl_goodput *model, int nod
 static void choose_best(adl_loop *loop)
 {
     adl_context *ctx = loop->ctx;
-    int nodes = ctx->env.nodes, replicas = ctx->env.replicas;
+    int nodes = ctx->world.nodes, replicas = ctx->world.replicas;
     adl_goodput model;
     if (adli_metrics_fit(&ctx->metrics) != ADL_OK)
         adli_log(ctx, ADL_LOG_WARNING, "step times: %s", adl_error());
@@ -77,11 +77,11 @@ adl_status adli_loop_choose(adl_loop *loop)
 {
     adl_context *ctx = loop->ctx;
     if (!loop->autoscale) {
-        choose_initial(loop, ctx->env.replicas);
+        choose_initial(loop, ctx->world.replicas);
         loop->decided_replicas = 0;
         return ADL_OK;
     }
-    if (ctx->env.rank == 0)
+    if (ctx->world.rank == 0)
         choose_best(loop);
     int64_t choice[3] = {loop->local_bsz, loop->accum_steps, loop->decided_replicas};
     adl_status status = adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);

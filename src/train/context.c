@@ -34,28 +34,29 @@ void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
     ctx->options.log(ctx->options.log_user, level, line);
 }
 
-adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void *))
+adl_status adli_context_own(adl_context *ctx, void *object, const adli_owned_ops *ops)
 {
     adli_owned *entry = adli_calloc(1, sizeof *entry);
     if (!entry) {
-        free_it(object);
+        ops->free(object);
         return adli_fail_memory("context");
     }
-    *entry = (adli_owned){object, free_it, ctx->owned};
-    ctx->owned = entry;
+    *entry = (adli_owned){.object = object, .ops = ops, .before = ctx->last_owned};
+    *(ctx->last_owned ? &ctx->last_owned->next : &ctx->first_owned) = entry;
+    ctx->last_owned = entry;
     return ADL_OK;
 }
 
 void adli_context_drop(adl_context *ctx, void *object)
 {
-    adli_owned **at = &ctx->owned;
-    while (*at && (*at)->object != object)
-        at = &(*at)->next;
-    adli_owned *entry = *at;
+    adli_owned *entry = ctx->last_owned;
+    while (entry && entry->object != object)
+        entry = entry->before;
     if (!entry)
         return;
-    *at = entry->next;
-    entry->free(object);
+    *(entry->before ? &entry->before->next : &ctx->first_owned) = entry->next;
+    *(entry->next ? &entry->next->before : &ctx->last_owned) = entry->before;
+    entry->ops->free(object);
     free(entry);
 }
 
@@ -104,35 +105,16 @@ bool adli_give_up(void *user)
 
 static adl_status form_group(adl_context *ctx)
 {
-    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
-    char *discovered = NULL;
-    options.rank = ctx->env.rank;
-    options.replicas = ctx->env.replicas;
-    /* 0.0.0.0, the default, is an address to listen on; to connect it stands for this machine. */
-    if (strcmp(ctx->env.master_addr, "0.0.0.0") != 0)
-        options.master_addr = ctx->env.master_addr;
-    options.master_port = ctx->env.master_port;
-    options.generation = (uint64_t)ctx->env.restarts;
-    if (ctx->env.job_secret) {
-        options.secret = ctx->env.job_secret;
-        options.secret_length = strlen(ctx->env.job_secret);
+    if (ctx->env.supervisor_url && ctx->world.replicas > 1) {
+        char *discovered = NULL;
+        adl_status status = adli_discover(ctx, &discovered);
+        if (status != ADL_OK)
+            return status;
+        adli_world_take_master(&ctx->world, discovered);
     }
-    options.connect_timeout_ms = ctx->options.connect_timeout_ms;
-    options.peer_timeout_ms = ctx->options.peer_timeout_ms;
+    adl_group_options options = adli_world_group(ctx, &ctx->world);
     options.listen_fd = ctx->options.listen_fd;
-    options.cancelled = adli_give_up;
-    options.cancel_context = ctx;
-    adl_status status = ADL_OK;
-    if (ctx->env.supervisor_url && ctx->env.replicas > 1) {
-        status = adli_discover(ctx, &discovered);
-        if (status == ADL_OK) {
-            adli_env_take_master(&ctx->env, ctx->env_copy, discovered);
-            options.master_addr = ctx->env.master_addr;
-        }
-    }
-    if (status == ADL_OK)
-        status = adl_group_new(&options, &ctx->group);
-    return status;
+    return adl_group_new(&options, &ctx->group);
 }
 
 static adl_status check_options(const adl_options *options)
@@ -159,6 +141,9 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_env_copy_new(options->env ? options->env : &env, &ctx->env, &ctx->env_copy);
     if (status == ADL_OK)
         status = adli_env_check(&ctx->env);
+    if (status == ADL_OK)
+        status = adli_world_init(&ctx->world, &ctx->env);
+    atomic_store(&ctx->several, ctx->world.replicas > 1);
     if (ctx->env.hints_interval_s > 0)
         ctx->options.hints_interval_s = ctx->env.hints_interval_s;
     if (ctx->env.connect_timeout_s > 0)
@@ -167,6 +152,8 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         ctx->options.checkpoint_interval_s = ctx->env.checkpoint_interval_s;
     if (ctx->env.peer_timeout_s > 0)
         ctx->options.peer_timeout_ms = 1000 * ctx->env.peer_timeout_s;
+    if (status == ADL_OK)
+        status = adli_regrouping_new(&ctx->regrouping);
     if (status == ADL_OK && options->handle_signals)
         status = adli_signals_install(ctx);
     if (status == ADL_OK)
@@ -180,7 +167,7 @@ static adl_status start(adl_context *ctx, const adl_options *options)
     adl_checkpoint_functions functions = {sizeof functions, save_metrics, load_metrics, NULL};
     if (status == ADL_OK)
         status = adli_state(ctx, "adaptdl.metrics", &functions, &ctx->metrics, NULL);
-    if (status == ADL_OK && ctx->env.rank == 0 && ctx->env.supervisor_url)
+    if (status == ADL_OK && ctx->world.rank == 0 && ctx->env.supervisor_url)
         status = adli_hints_start(ctx);
     return status;
 }
@@ -189,13 +176,15 @@ static adl_status start(adl_context *ctx, const adl_options *options)
 static void free_context(adl_context *ctx)
 {
     adli_hints_stop(ctx);
-    while (ctx->owned)
-        adli_context_drop(ctx, ctx->owned->object);
+    while (ctx->last_owned)
+        adli_context_drop(ctx, ctx->last_owned->object);
     adl_future_free(ctx->agreed);
+    adli_regrouping_free(ctx->regrouping);
     adl_checkpoint_close(ctx->store);
     adl_group_free(ctx->group);
     adli_signals_remove(ctx);
     adli_metrics_fini(&ctx->metrics);
+    adli_world_fini(&ctx->world);
     adli_env_copy_free(ctx->env_copy);
     free(ctx);
 }
@@ -261,12 +250,12 @@ int adl_finish(adl_context *ctx)
 
 int adl_rank(const adl_context *ctx)
 {
-    return ctx->env.rank;
+    return ctx->world.rank;
 }
 
 int adl_replicas(const adl_context *ctx)
 {
-    return ctx->env.replicas;
+    return ctx->world.replicas;
 }
 
 const adl_env *adl_context_env(const adl_context *ctx)
@@ -307,9 +296,11 @@ adl_status adl_context_fail(adl_context *ctx, adl_status status)
     ctx->status = status;
     /* Replicas that are not at the same step make calls that do not match, or lose each other: what
      * the last boundary says of them explains the rest. */
-    if ((status == ADL_EINVAL || status == ADL_EPEER) && adli_boundary_apart(ctx))
+    if ((status == ADL_EINVAL || status == ADL_EPEER) && adli_boundary_apart(ctx)) {
         snprintf(ctx->error, sizeof ctx->error, "%s", adl_error());
-    return status;
+        ctx->status = ADL_ESTATE;
+    }
+    return ctx->status;
 }
 
 adl_status adl_context_failf(adl_context *ctx, adl_status status, const char *format, ...)

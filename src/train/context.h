@@ -8,36 +8,49 @@
 #include "adaptdl/loop.h"
 #include "base/status.h"
 #include "train/metrics.h"
+#include "train/world.h"
 
 #include <stdatomic.h>
 
 enum { ADLI_ERROR_MAX = 512 };
 
-/* Something made from the context, freed by adl_finish, last made first. */
+/* What becomes of something that is made from the context. */
+typedef struct adli_owned_ops {
+    void (*free)(void *object);
+    /* The context is in another world, between two optimizer steps; what was on its way in the world before
+     * can still be waited for. NULL: it does not matter to the object. */
+    adl_status (*regroup)(void *object);
+} adli_owned_ops;
+
+/* In the order in which they were made: told of a new world first to last, freed last to first. */
 typedef struct adli_owned {
     void *object;
-    void (*free)(void *object);
-    struct adli_owned *next;
+    const adli_owned_ops *ops;
+    struct adli_owned *before, *next;
 } adli_owned;
 
 typedef struct adli_hints adli_hints;
+typedef struct adli_regrouping adli_regrouping;
 typedef struct adli_env_copy adli_env_copy;
 
 struct adl_context {
     adl_options options;
-    adl_env env; /* strings owned by env_copy */
+    adl_env env; /* as at the start: for what does not change; strings owned by env_copy */
     adli_env_copy *env_copy;
-    bool signals; /* our handlers are installed for this context */
+    adli_world world; /* rank, replicas, nodes and addresses as they are now */
+    bool signals;     /* our handlers are installed for this context */
     adl_group *group;
+    adli_regrouping *regrouping; /* what there is of the next world */
     adl_checkpoint *store;
     bool saves; /* rank 0 has a place for checkpoints */
-    adli_owned *owned;
+    adli_owned *first_owned, *last_owned;
 
     adl_status status; /* first failure, ADL_EINTR when interrupted */
     char error[ADLI_ERROR_MAX];
     bool save_failed; /* interrupted, but the checkpoint could not be written */
 
     atomic_bool stop_wanted, save_wanted; /* adl_stop, adl_save: any thread */
+    atomic_bool several;                  /* world.replicas > 1, for the thread of signal.c */
     adl_future *agreed;                   /* the votes of the last step boundary, on their way */
     double stop_seen_s;                   /* by adli_give_up; 0: not yet */
 
@@ -62,14 +75,12 @@ void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
 ADL_MUST adl_status adli_env_load(adl_env *out);
 /* Sets *copy and copies the strings, so that the environment is read once. */
 ADL_MUST adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy);
-/* Replaces the master's address (heap memory, taken) by one that was discovered. */
-void adli_env_take_master(adl_env *env, adli_env_copy *copy, char *address);
 void adli_env_copy_free(adli_env_copy *copy);
 /* The checks that do not need the text of a variable: rank < replicas, ... */
 ADL_MUST adl_status adli_env_check(const adl_env *env);
 
 /* Hands an object to the context. On failure the object is freed. */
-ADL_MUST adl_status adli_context_own(adl_context *ctx, void *object, void (*free_it)(void *));
+ADL_MUST adl_status adli_context_own(adl_context *ctx, void *object, const adli_owned_ops *ops);
 /* Frees an object that was handed over, before the context would. */
 void adli_context_drop(adl_context *ctx, void *object);
 
@@ -78,8 +89,9 @@ ADL_MUST adl_status adli_state(adl_context *ctx, const char *name,
                                const adl_checkpoint_functions *functions, void *user, bool *found);
 
 /* A step boundary: everyone is between two optimizer steps. Agrees on stopping and saving; when the
- * answer is to stop, the checkpoint is written before this returns and the context is stopped. */
-void adli_boundary(adl_context *ctx);
+ * answer is to stop, the checkpoint is written before this returns and the context is stopped.
+ * may_regroup: whoever calls would notice that the world has changed. */
+void adli_boundary(adl_context *ctx, bool may_regroup);
 /* At the program's end: waits for what the others said at the last boundary. A failure: they are
  * elsewhere, or gone. */
 ADL_MUST adl_status adli_boundary_last(adl_context *ctx);
@@ -91,6 +103,10 @@ ADL_MUST adl_status adli_save_now(adl_context *ctx);
 
 /* Opens the store: rank 0 chooses the checkpoint, the others follow it or are sent its contents. */
 ADL_MUST adl_status adli_resume(adl_context *ctx);
+
+/* regroup.c */
+ADL_MUST adl_status adli_regrouping_new(adli_regrouping **out);
+void adli_regrouping_free(adli_regrouping *self);
 
 /* The epoch counter's state. */
 ADL_MUST adl_status adli_epoch_register(adl_context *ctx);

@@ -53,7 +53,7 @@ static adl_status ask(adl_context *ctx, adli_http *http, const char *url, adli_b
         return status;
     if (code != 200)
         return adli_fail(ADL_ENET, "GET %s: the supervisor answered %d", url, code);
-    status = first_address(answer, ctx->env.replicas, address);
+    status = first_address(answer, ctx->world.replicas, address);
     return status == ADL_OK ? ADL_OK : adli_wrap(status, "GET %s", url);
 }
 

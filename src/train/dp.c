@@ -103,7 +103,7 @@ static adl_status list_params(adl_dp *dp)
 }
 
 /* Uses the block that the options name, if every gradient lies in it. */
-static bool adopt_flat(adl_dp *dp)
+static void adopt_flat(adl_dp *dp)
 {
     uintptr_t start = (uintptr_t)dp->options.flat_grads;
     for (size_t i = 0; i < dp->params && start; i++) {
@@ -114,12 +114,11 @@ static bool adopt_flat(adl_dp *dp)
             start = 0;
     }
     if (!start)
-        return false;
+        return;
     for (size_t i = 0; i < dp->params; i++)
         dp->places[i].offset = ((uintptr_t)dp->places[i].param->grad - start) / sizeof(float);
     dp->flat = dp->options.flat_grads;
     dp->flat_count = dp->options.flat_count;
-    return true;
 }
 
 static int by_offset_descending(const void *a, const void *b)
@@ -162,9 +161,27 @@ static adl_status make_buckets(adl_dp *dp)
     return ADL_OK;
 }
 
+/* What averaging over the replicas of the present world takes: nothing with one. */
+static adl_status make_reducer(adl_dp *dp)
+{
+    adl_reducer_options options = ADL_REDUCER_OPTIONS_INIT;
+    if (dp->ctx->world.replicas == 1)
+        return ADL_OK;
+    if (!dp->flat) {
+        dp->own_flat = true;
+        dp->flat = adli_calloc(dp->flat_count, sizeof(float));
+        if (!dp->flat)
+            return adli_fail_memory("gradients");
+    }
+    options.transport = dp->options.transport;
+    options.wire = dp->options.wire;
+    if (options.max_pending < dp->bucket_count)
+        options.max_pending = dp->bucket_count;
+    return adl_reducer_new(dp->ctx->group, &options, &dp->reducer);
+}
+
 static adl_status allocate(adl_dp *dp)
 {
-    adl_context *ctx = dp->ctx;
     dp->local = adli_calloc(dp->groups, sizeof(double));
     dp->total = adli_calloc(dp->groups, sizeof(double));
     dp->factors = adli_calloc(dp->groups, sizeof(double));
@@ -174,26 +191,30 @@ static adl_status allocate(adl_dp *dp)
     for (size_t g = 0; g < dp->groups; g++)
         dp->factors[g] = 1;
     adl_status status = list_params(dp);
-    if (status == ADL_OK && !adopt_flat(dp) && ctx->env.replicas > 1) {
-        dp->own_flat = true;
-        dp->flat = adli_calloc(dp->flat_count, sizeof(float));
-        if (!dp->flat)
-            status = adli_fail_memory("gradients");
-    }
-    if (status == ADL_OK)
+    if (status == ADL_OK) {
+        adopt_flat(dp);
         status = make_buckets(dp);
-    if (status == ADL_OK)
-        status = adli_meter_make(ctx, dp->name, dp->groups, &dp->meter);
-    if (status == ADL_OK && ctx->env.replicas > 1) {
-        adl_reducer_options options = ADL_REDUCER_OPTIONS_INIT;
-        options.transport = dp->options.transport;
-        options.wire = dp->options.wire;
-        if (options.max_pending < dp->bucket_count)
-            options.max_pending = dp->bucket_count;
-        status = adl_reducer_new(ctx->group, &options, &dp->reducer);
     }
-    return status;
+    if (status == ADL_OK)
+        status = adli_meter_make(dp->ctx, dp->name, dp->groups, &dp->meter);
+    return status == ADL_OK ? make_reducer(dp) : status;
 }
+
+/* A gradient that was begun and not finished is none: its batch comes again, or was left by the program. */
+static adl_status regroup(void *object)
+{
+    adl_dp *dp = object;
+    adl_reducer_free(dp->reducer);
+    dp->reducer = NULL;
+    dp->have_before = dp->in_batch = false;
+    dp->accumulated = 0;
+    dp->buckets_started = 0;
+    adli_meter_regroup(dp->meter);
+    adl_status status = make_reducer(dp);
+    return status == ADL_OK ? ADL_OK : adli_wrap(status, "data parallel %s", dp->name);
+}
+
+static const adli_owned_ops owned = {free_dp, regroup};
 
 adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **out)
 {
@@ -217,7 +238,7 @@ adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **
         dp->rule.kind = adam ? ADL_SCALING_ADAMSCALE : ADL_SCALING_ADASCALE;
     snprintf(dp->name, sizeof dp->name, "%s", options->name);
     bool found = false;
-    status = adli_context_own(ctx, dp, free_dp);
+    status = adli_context_own(ctx, dp, &owned);
     if (status != ADL_OK)
         return status;
     status = allocate(dp);

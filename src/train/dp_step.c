@@ -25,7 +25,7 @@ static bool ends_step(const adl_dp *dp)
 
 static bool single(const adl_dp *dp)
 {
-    return dp->ctx->env.replicas == 1 && dp->accumulated == 0 && ends_step(dp);
+    return dp->ctx->world.replicas == 1 && dp->accumulated == 0 && ends_step(dp);
 }
 
 /* The optimizer's preconditioner of one parameter, as a divisor. */
@@ -268,7 +268,7 @@ static adl_status finish_step(adl_dp *dp)
 {
     adl_context *ctx = dp->ctx;
     adl_meter_shape shape;
-    int micro = dp->accumulated + 1, count = micro * ctx->env.replicas;
+    int micro = dp->accumulated + 1, count = micro * ctx->world.replicas;
     dp->accumulated = 0;
     adl_status status = dp->reducer ? reduce(dp) : ADL_OK;
     if (status != ADL_OK)

@@ -145,8 +145,6 @@ adl_status adl_env_read(adl_env *out)
     return status;
 }
 
-enum { TEXT_MASTER_ADDR = 3 }; /* its place in the list of adli_env_copy_new */
-
 struct adli_env_copy {
     char *text[8];
 };
@@ -168,12 +166,6 @@ adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **c
             return adli_fail_memory("environment");
     }
     return ADL_OK;
-}
-
-void adli_env_take_master(adl_env *env, adli_env_copy *copy, char *address)
-{
-    free(copy->text[TEXT_MASTER_ADDR]);
-    env->master_addr = copy->text[TEXT_MASTER_ADDR] = address;
 }
 
 void adli_env_copy_free(adli_env_copy *copy)

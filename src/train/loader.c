@@ -31,6 +31,9 @@ static void free_loader(void *object)
     free(loader);
 }
 
+/* The loop says when its pass is to be planned anew. */
+static const adli_owned_ops owned = {.free = free_loader};
+
 static adl_status check(const adl_loader_options *options)
 {
     const char *name = options->name ? options->name : "loader";
@@ -72,7 +75,7 @@ adl_status adl_loader_new(adl_context *ctx, const adl_loader_options *options, a
         return status;
     }
     loader->loop = loop;
-    status = adli_context_own(ctx, loader, free_loader);
+    status = adli_context_own(ctx, loader, &owned);
     if (status == ADL_OK)
         *out = loader;
     return status;
@@ -104,7 +107,7 @@ static adl_status begin_pass(adl_loader *loader)
     uint64_t index = adl_loop_index(loader->loop);
     int epoch = adl_current_epoch(ctx);
     adli_prefetch_end(loader->prefetch); /* the workers read the sampler */
-    status = adl_sampler_seek(loader->sampler, epoch, index, ctx->env.rank, ctx->env.replicas);
+    status = adl_sampler_seek(loader->sampler, epoch, index, ctx->world.rank, ctx->world.replicas);
     if (status != ADL_OK)
         return adl_context_fail(ctx, status);
     int64_t length = (int64_t)adl_sampler_length(loader->sampler), each = loader->local_bsz;
@@ -112,7 +115,7 @@ static adl_status begin_pass(adl_loader *loader)
     loader->batches = length / each + rest;
     loader->ticket = 0;
     loader->seed =
-        adli_mix(adli_mix(loader->options.seed, (uint64_t)epoch), (uint64_t)ctx->env.rank);
+        adli_mix(adli_mix(loader->options.seed, (uint64_t)epoch), (uint64_t)ctx->world.rank);
     return adl_context_fail(ctx, adli_prefetch_begin(loader->prefetch, loader->sampler,
                                                      loader->local_bsz, loader->batches,
                                                      adli_mix(loader->seed, index)));
@@ -137,8 +140,11 @@ static void present(adl_loader *loader, const adli_slot *slot, bool last)
 /* Fetches the next batch of the loop, in this pass or another; false: there is none. */
 static bool advance(adl_loader *loader)
 {
+    bool again = false;
     if (loader->ticket == loader->batches &&
         (!adl_loop_more(loader->loop) || begin_pass(loader) != ADL_OK))
+        return false;
+    if (!adl_loop_ready(loader->loop, &again) || (again && begin_pass(loader) != ADL_OK))
         return false;
     bool last = loader->ticket + 1 == loader->batches;
     int64_t left =
@@ -163,7 +169,7 @@ static size_t consumed(const adl_loader *loader)
 {
     size_t n = loader->options.examples;
     size_t left = n - (size_t)(loader->batch.done % n);
-    size_t all = (size_t)loader->batch.size * (size_t)loader->ctx->env.replicas;
+    size_t all = (size_t)loader->batch.size * (size_t)loader->ctx->world.replicas;
     return all < left ? all : left;
 }
 

@@ -63,6 +63,17 @@ static adl_status load(void *user, adl_source *source)
     return ADL_OK;
 }
 
+/* A pass that is under way is planned anew: by other sizes, for other replicas. */
+static adl_status regroup(void *object)
+{
+    adl_loop *loop = object;
+    loop->stale = loop->entered;
+    loop->warm_bsz = loop->warm_accum = 0;
+    return ADL_OK;
+}
+
+static const adli_owned_ops owned = {free, regroup};
+
 adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int batch_size,
                         adl_loop **out)
 {
@@ -80,7 +91,7 @@ adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int
         snprintf(loop->name, sizeof loop->name, "%s", name);
     else
         snprintf(loop->name, sizeof loop->name, "loader-%d", ordinal);
-    adl_status status = adli_context_own(ctx, loop, free);
+    adl_status status = adli_context_own(ctx, loop, &owned);
     if (status != ADL_OK)
         return status;
     if (batch_size < 1)
@@ -201,6 +212,7 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     ctx->current = loop;
     loop->entered = *run = true;
     loop->finished = loop->in_step = loop->trained = false;
+    loop->ready = loop->stale = false;
     loop->accumulated = 0;
     ctx->loop_serial++;
     if (ctx->progress_due <
@@ -230,7 +242,8 @@ adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps)
     adl_status status = adl_context_fail(loop->ctx, adli_loop_choose(loop));
     *local_bsz = loop->local_bsz;
     *accum_steps = loop->accum_steps;
-    loop->dp_stepped = false;
+    loop->dp_stepped &= loop->stale; /* a pass that goes on elsewhere is not another pass */
+    loop->stale = false;
     if (loop->ctx->training == loop)
         note_facts(loop);
     return status;
@@ -247,10 +260,20 @@ adl_status adli_loop_trains(adl_loop *loop)
     return ADL_OK;
 }
 
-bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
+bool adl_loop_ready(adl_loop *loop, bool *again)
 {
     if (loop->accumulated == 0)
-        adli_boundary(loop->ctx);
+        adli_boundary(loop->ctx, true);
+    loop->ready = true;
+    *again = loop->stale;
+    return loop->ctx->status == ADL_OK;
+}
+
+bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
+{
+    if (loop->accumulated == 0 && !loop->ready)
+        adli_boundary(loop->ctx, false);
+    loop->ready = false;
     if (loop->ctx->status != ADL_OK)
         return false;
     loop->optim_step = last_of_pass || loop->accumulated >= loop->accum_steps;
@@ -274,7 +297,7 @@ static void profile(adl_loop *loop)
     loop->warm_bsz = loop->local_bsz;
     loop->warm_accum = loop->accum_steps + 1;
     if (warm && loop->size == loop->local_bsz &&
-        adli_metrics_step(&ctx->metrics, ctx->env.nodes, ctx->env.replicas, loop->local_bsz,
+        adli_metrics_step(&ctx->metrics, ctx->world.nodes, ctx->world.replicas, loop->local_bsz,
                           loop->optim_step, adli_monotonic_s() - loop->step_start_s,
                           loop->sync_s) != ADL_OK)
         adli_log(ctx, ADL_LOG_WARNING, "%s", adl_error());
@@ -400,7 +423,7 @@ uint64_t adl_loop_index(const adl_loop *loop)
 
 int adl_loop_batch_size(const adl_loop *loop)
 {
-    return loop->ctx->env.replicas * loop->local_bsz * (loop->accum_steps + 1);
+    return loop->ctx->world.replicas * loop->local_bsz * (loop->accum_steps + 1);
 }
 
 int adl_loop_local_bsz(const adl_loop *loop)

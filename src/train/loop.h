@@ -29,6 +29,8 @@ struct adl_loop {
     bool entered;
     bool finished;   /* enough progress */
     bool in_step;    /* between step and commit */
+    bool ready;      /* the boundary of the next batch is behind us */
+    bool stale;      /* the world has changed since the pass was planned */
     int size;        /* of the present batch; local_bsz, or less at the end of a pass */
     bool optim_step; /* it ends in an optimizer step */
     int accumulated; /* batches since the last optimizer step */

@@ -35,6 +35,7 @@ struct adl_meter {
 
     late queue[ADL_METER_LATE_MAX]; /* without norms, oldest first */
     size_t queued;
+    size_t ignored;   /* norms that are still to come, of steps in a world that is over */
     adl_future *sums; /* [2][groups] of `summed`, on their way */
     late summed;
     double *values; /* [2][groups] */
@@ -54,11 +55,6 @@ void adli_meter_free(adl_meter *meter)
     free(meter);
 }
 
-static void free_owned(void *object)
-{
-    adli_meter_free(object);
-}
-
 void adli_meter_publish(adl_meter *meter)
 {
     adl_context *ctx = meter->ctx;
@@ -71,7 +67,7 @@ void adli_meter_publish(adl_meter *meter)
 
 static void count_skipped(adl_meter *meter, const char *what)
 {
-    if (meter->skipped++ == 0 && meter->ctx->env.rank == 0)
+    if (meter->skipped++ == 0 && meter->ctx->world.rank == 0)
         adli_log(meter->ctx, ADL_LOG_WARNING, "%s: a gradient is not finite; %s (said once)",
                  meter->name, what);
 }
@@ -104,12 +100,21 @@ static adl_status collect(adl_meter *meter)
     if (status == ADL_OK) {
         memcpy(meter->values, data, SUMS * meter->groups * sizeof(double));
         for (size_t i = 0; i < SUMS * meter->groups; i++)
-            meter->values[i] /= meter->ctx->env.replicas;
+            meter->values[i] /= meter->ctx->world.replicas;
         status = update(meter, &meter->summed, meter->values);
     }
     adl_future_free(meter->sums);
     meter->sums = NULL;
     return status;
+}
+
+/* Steps whose norms are not known yet were taken by other replicas: their statistics are left out. */
+void adli_meter_regroup(adl_meter *meter)
+{
+    adl_future_free(meter->sums);
+    meter->sums = NULL;
+    meter->ignored += meter->queued;
+    meter->queued = 0;
 }
 
 /* A checkpoint holds what was measured so far. */
@@ -205,6 +210,19 @@ adl_status adli_meter_make(adl_context *ctx, const char *name, size_t groups, ad
     return ADL_OK;
 }
 
+static void free_owned(void *object)
+{
+    adli_meter_free(object);
+}
+
+static adl_status regroup_owned(void *object)
+{
+    adli_meter_regroup(object);
+    return ADL_OK;
+}
+
+static const adli_owned_ops owned = {free_owned, regroup_owned};
+
 adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_meter **out)
 {
     adl_meter *meter;
@@ -212,7 +230,7 @@ adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_
     *out = NULL;
     adl_status status = adli_meter_make(ctx, name, groups, &meter);
     if (status == ADL_OK)
-        status = adli_context_own(ctx, meter, free_owned);
+        status = adli_context_own(ctx, meter, &owned);
     if (status != ADL_OK)
         return status;
     snprintf(state, sizeof state, "adaptdl.meter.%s", meter->name);
@@ -250,11 +268,11 @@ adl_status adl_meter_begin(adl_meter *meter, adl_meter_pass *pass)
     meter->loop_serial = ctx->loop_serial;
     meter->batch_serial = ctx->batch_serial;
     meter->optim_step = loop->optim_step;
-    *pass =
-        (adl_meter_pass){.optim_step = loop->optim_step,
-                         .micro = meter->micro,
-                         .single = loop->optim_step && meter->micro == 0 && ctx->env.replicas == 1,
-                         .new_batch = new_batch};
+    *pass = (adl_meter_pass){.optim_step = loop->optim_step,
+                             .micro = meter->micro,
+                             .single =
+                                 loop->optim_step && meter->micro == 0 && ctx->world.replicas == 1,
+                             .new_batch = new_batch};
     return ADL_OK;
 }
 
@@ -265,7 +283,7 @@ adl_status adli_meter_shape(adl_meter *meter, int micro, bool measured, adl_mete
     if (measured && meter->queued == ADL_METER_LATE_MAX)
         return adli_fail(ADL_ESTATE, "%s: %d steps are without their norms", meter->name,
                          ADL_METER_LATE_MAX);
-    meter->accum_scale = (double)ctx->env.replicas * loop->local_bsz / loop->batch_size;
+    meter->accum_scale = (double)ctx->world.replicas * loop->local_bsz / loop->batch_size;
     if (meter->given_scale > 0)
         meter->accum_scale = meter->given_scale;
     meter->accum_count = micro;
@@ -276,7 +294,7 @@ adl_status adli_meter_shape(adl_meter *meter, int micro, bool measured, adl_mete
     if (restart)
         meter->steps = 0;
     if (measured)
-        meter->queue[meter->queued++] = (late){.count = ctx->env.replicas * micro,
+        meter->queue[meter->queued++] = (late){.count = ctx->world.replicas * micro,
                                                .scale = meter->scale,
                                                .accum_scale = meter->accum_scale};
     *shape = (adl_meter_shape){meter->scale, meter->accum_scale, micro, measured, restart};
@@ -296,9 +314,13 @@ adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
     return adl_context_fail(ctx, status);
 }
 
-/* The oldest step without norms; false: there is none. */
+/* The oldest step without norms; false: there is none, or it is of a world before. */
 static bool take_oldest(adl_meter *meter, double loss_scale, late *out)
 {
+    if (meter->ignored > 0) {
+        meter->ignored--;
+        return false;
+    }
     if (meter->queued == 0)
         return false;
     *out = meter->queue[0];
@@ -332,7 +354,7 @@ adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const doub
     late step;
     if (!take_oldest(meter, loss_scale, &step))
         return ADL_OK;
-    int own = step.count / ctx->env.replicas; /* of the micro-gradients */
+    int own = step.count / ctx->world.replicas; /* of the micro-gradients */
     for (size_t g = 0; g < meter->groups; g++) {
         double earlier = passes_sqr ? passes_sqr[g] - total_sqr[g] : 0;
         meter->values[g] = fmax(local_sqr[g] / own - earlier, 0);
@@ -343,7 +365,7 @@ adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const doub
     if (step.count == 1)
         return adl_context_fail(
             ctx, adli_fail(ADL_ESTATE, "%s: norms of a single gradient", meter->name));
-    if (ctx->env.replicas == 1)
+    if (ctx->world.replicas == 1)
         return adl_context_fail(ctx, update(meter, &step, meter->values));
     adl_status status = collect(meter); /* one at a time */
     if (status == ADL_OK)

@@ -25,6 +25,9 @@ ADL_MUST adl_status adli_meter_see(adl_meter *meter, const double *local_sqr,
 /* Its gradient was not finite: what is done about it is said in the log, once. */
 void adli_meter_skip(adl_meter *meter, const char *what);
 
+/* The context is in another world. */
+void adli_meter_regroup(adl_meter *meter);
+
 /* Tells the context's metrics, if this is the meter whose statistics choose batch sizes: the first that
  * was published. */
 void adli_meter_publish(adl_meter *meter);

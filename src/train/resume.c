@@ -26,7 +26,7 @@ static adl_checkpoint_options store_options(adl_context *ctx)
     options.keep_last = ctx->options.checkpoint_keep;
     options.restarts = ctx->env.restarts;
     options.program = ctx->options.program;
-    options.is_writer = ctx->env.rank == 0 && !ctx->options.reads_only;
+    options.is_writer = ctx->world.rank == 0 && !ctx->options.reads_only;
     options.interval_s = ctx->options.checkpoint_interval_s;
     options.log = log_line;
     options.log_user = ctx;
@@ -139,7 +139,7 @@ static adl_status share_values(adl_context *ctx, bool missing)
         const void *data = NULL;
         size_t length = 0, got_length;
         value_head head = {.length = UINT64_MAX}, *got = NULL;
-        if (ctx->env.rank == 0 &&
+        if (ctx->world.rank == 0 &&
             adl_checkpoint_pending(ctx->store, i, &name, &data, &length) == ADL_OK) {
             head.length = length;
             snprintf(head.name, sizeof head.name, "%s", name);
@@ -165,7 +165,7 @@ adl_status adli_resume(adl_context *ctx)
     verdict told = {0};
     adl_status status = ADL_OK;
     bool missing = false;
-    if (ctx->env.rank == 0) {
+    if (ctx->world.rank == 0) {
         adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
         told.status = open_rank0(ctx);
         told.saves = ctx->env.checkpoint_path && !ctx->options.reads_only;
@@ -178,7 +178,7 @@ adl_status adli_resume(adl_context *ctx)
     ctx->saves = told.saves != 0;
     if (status == ADL_OK && told.status != ADL_OK)
         return adli_fail((adl_status)told.status, "%s", told.text);
-    if (status == ADL_OK && ctx->env.rank != 0)
+    if (status == ADL_OK && ctx->world.rank != 0)
         status = open_follower(ctx, told.text, &missing);
     if (status != ADL_OK)
         return status;
@@ -186,7 +186,7 @@ adl_status adli_resume(adl_context *ctx)
     status = adl_group_allreduce(ctx->group, &any_missing, 1, ADL_TYPE_I64, ADL_REDUCE_OR);
     if (status == ADL_OK && any_missing)
         status = share_values(ctx, missing);
-    if (status == ADL_OK && ctx->env.rank == 0 && *told.text)
+    if (status == ADL_OK && ctx->world.rank == 0 && *told.text)
         adli_log(ctx, ADL_LOG_INFO, "resuming from %s in %s", told.text, ctx->env.checkpoint_path);
     return status;
 }

@@ -56,7 +56,7 @@ static const char *plan(const adl_context *ctx)
 {
     if (!ctx->env.checkpoint_path)
         return "finishing the step (ADAPTDL_CHECKPOINT_PATH is not set: nothing is saved)";
-    if (ctx->env.replicas > 1)
+    if (atomic_load(&ctx->several))
         return "stopping after the step, with a checkpoint if all replicas are still there";
     return "finishing the step and saving a checkpoint";
 }

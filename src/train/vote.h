@@ -13,6 +13,9 @@
 enum {
     ADLI_WISH_STOP = 1,
     ADLI_WISH_SAVE = 2,
+    ADLI_WISH_NEWS = 4,      /* there is a next world to hear of (regroup.h) */
+    ADLI_WISH_WAIT = 8,      /* its group is still forming here */
+    ADLI_WISH_DROP = 16,     /* it did not form here */
     ADLI_VOTE_LOOP_MAX = 64, /* bytes of a loop's name, with the NUL; a longer one is cut */
 };
 

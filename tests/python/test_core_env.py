@@ -94,11 +94,12 @@ def test_arguments_of_initialize_count_afterwards():
     port = harness.free_port()
     code = f"""
 import os, sys
-from adaptdl import collective, env
+from adaptdl import _core, collective, env
 pid = os.fork()
 rank = 1 if pid == 0 else 0
 collective.initialize("127.0.0.1", {port}, rank, 2)
 assert (env.replica_rank(), env.num_replicas(), env.num_nodes()) == (rank, 2, 2)
+assert _core.world() == (rank, 2, 0)
 os.environ["ADAPTDL_NUM_REPLICAS"] = "5"
 assert env.num_replicas() == 2
 collective.teardown()

@@ -38,7 +38,9 @@ except BaseException as error:
 
 def test_a_replica_in_another_epoch_is_named():
     for out in harness.replicas(2, PROGRAM.replace("{evaluate}", "False"), status=1):
-        assert out.startswith("6 RuntimeError the replicas have run apart: rank 0 is in epoch 0, "), out
+        # At the step after the one that was mixed; or in it, when the other one was told before.
+        assert out[:2] in ("5 ", "6 "), out
+        assert out[2:].startswith("RuntimeError the replicas have run apart: rank 0 is in epoch 0, "), out
         assert " at 40, rank 1 is in epoch 1, " in out, out
 
 

@@ -476,7 +476,7 @@ static void check_step(const scaled *task, const adl_dp *dp, const watcher *seen
     const adl_loop *loop = dp->ctx->current;
     double gain = adl_dp_gain(dp), accum_scale = adl_meter_accum_scale(dp->meter),
            scale = accum_scale * adl_meter_accum_count(dp->meter);
-    CHECK_NEAR(accum_scale, dp->ctx->env.replicas * loop->local_bsz / (double)B0, 1e-12);
+    CHECK_NEAR(accum_scale, dp->ctx->world.replicas * loop->local_bsz / (double)B0, 1e-12);
     CHECK_NEAR(gain, adl_gain(grad, scale), 1e-12);
     CHECK_NEAR(adl_dp_predict_gain(dp, scale), gain, 1e-12);
     bool adam_scale = task->kind && strcmp(task->kind, "adam") == 0;

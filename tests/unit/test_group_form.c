@@ -355,6 +355,93 @@ TEST(forming_can_be_cancelled)
     CHECK_FAILS(adl_group_new(&options, &group), ADL_EINTR, "cancelled");
 }
 
+/* ---- in the background ---- */
+
+TEST(a_group_forms_while_its_members_do_something_else)
+{
+    char secret_text[] = "key", address[] = "127.0.0.1";
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    adl_forming *forming[3];
+    adl_group *groups[3] = {NULL};
+    int port, fds = adlt_count_fds(), tasks = adlt_count_threads(1);
+    options.replicas = 3;
+    options.master_addr = address;
+    options.secret = secret_text;
+    options.secret_length = 3;
+    REQUIRE_OK(adl_group_listen("127.0.0.1", 0, &options.listen_fd, &port));
+    for (int rank = 0; rank < 3; rank++) {
+        options.rank = rank;
+        options.master_port = port;
+        REQUIRE_OK(adl_group_begin(&options, &forming[rank]));
+        options.listen_fd = -1;
+        if (rank == 1) /* one is missing: nobody blocks, nobody has formed */
+            CHECK(!adl_group_test(forming[0]) && !adl_group_test(forming[1]));
+    }
+    memset(secret_text, 'x', 3), memset(address, 'x', 9); /* they were copied */
+    for (int rank = 0; rank < 3; rank++) {
+        while (!adl_group_test(forming[rank]))
+            usleep(1000);
+        REQUIRE_OK(adl_group_finish(forming[rank], &groups[rank]));
+        CHECK_INT(adl_group_rank(groups[rank]), rank);
+    }
+    adl_future *sums[3];
+    for (int rank = 0; rank < 3; rank++) {
+        int64_t one = 1;
+        REQUIRE_OK(adl_group_allreduce_async(groups[rank], &one, 1, ADL_TYPE_I64, ADL_REDUCE_SUM,
+                                             &sums[rank]));
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        const void *sum;
+        REQUIRE_OK(adl_future_wait(sums[rank], 30000, &sum, NULL));
+        CHECK(memcmp(sum, &(int64_t){3}, 8) == 0);
+        adl_future_free(sums[rank]);
+    }
+    for (int rank = 2; rank >= 0; rank--)
+        adl_group_free(groups[rank]);
+    CHECK_INT(adlt_count_fds(), fds);
+    CHECK_INT(adlt_count_threads(tasks), tasks);
+}
+
+TEST(forming_in_the_background_fails_and_is_cancelled)
+{
+    int fds = adlt_count_fds(), tasks = adlt_count_threads(1);
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    adl_forming *forming;
+    adl_group *group;
+    options.replicas = 2;
+    REQUIRE_OK(adl_group_listen("127.0.0.1", 0, &options.listen_fd, NULL));
+    REQUIRE_OK(adl_group_begin(&options, &forming));
+    adl_group_cancel(forming); /* nobody came: it does not wait for the five minutes */
+    options.connect_timeout_ms = 100;
+    REQUIRE_OK(adl_group_listen("127.0.0.1", 0, &options.listen_fd, NULL));
+    REQUIRE_OK(adl_group_begin(&options, &forming));
+    CHECK_FAILS(adl_group_finish(forming, &group), ADL_ETIMEOUT, "1 of 2 replicas did not arrive");
+    CHECK(group == NULL);
+    options.replicas = 1; /* one that has formed is freed */
+    REQUIRE_OK(adl_group_listen("127.0.0.1", 0, &options.listen_fd, NULL));
+    REQUIRE_OK(adl_group_begin(&options, &forming));
+    while (!adl_group_test(forming))
+        usleep(1000);
+    adl_group_cancel(forming);
+    adl_group_cancel(NULL);
+    options.size = 0;
+    CHECK_FAILS(adl_group_begin(&options, &forming), ADL_EINVAL, "options of 0 bytes");
+    for (int nth = 1; nth < 8; nth++) {
+        options = (adl_group_options)ADL_GROUP_OPTIONS_INIT;
+        options.master_addr = "127.0.0.1";
+        options.secret = "key";
+        options.secret_length = 3;
+        REQUIRE_OK(adl_group_listen("127.0.0.1", 0, &options.listen_fd, NULL));
+        adli_mem_fail_at(nth);
+        if (adl_group_begin(&options, &forming) == ADL_OK &&
+            adl_group_finish(forming, &group) == ADL_OK)
+            adl_group_free(group);
+        adli_mem_fail_at(0);
+    }
+    CHECK_INT(adlt_count_fds(), fds);
+    CHECK_INT(adlt_count_threads(tasks), tasks);
+}
+
 /* ---- a member that breaks the protocol ---- */
 
 /* Plays rank 1 of two, by the internals, up to the welcome. */

@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from adaptdl import _core, env
+from adaptdl import _core
 from adaptdl.torch import _norms, data
 from adaptdl.torch._norms import Bucket, flat
 
@@ -82,7 +82,7 @@ class GradientNoiseScale:
 
     def __init__(self, adp, optimizer, mp_scaler=None, num_replicas=None, accum_scale=None):
         self._adp, self._optimizer, self._scaler = adp, optimizer, mp_scaler
-        self._replicas = env.num_replicas() if num_replicas is None else num_replicas
+        self._given_replicas = num_replicas
         self._groups = len(optimizer.param_groups)
         self._group_of = {p: i for i, group in enumerate(optimizer.param_groups)
                           for p in group["params"]}
@@ -106,6 +106,11 @@ class GradientNoiseScale:
         self.user_hook = None  # a communication hook of the program's own, and its state
 
     # ---- what is known ----
+
+    @property
+    def _replicas(self):
+        """How many replicas there are, as they are now."""
+        return _core.world()[1] if self._given_replicas is None else self._given_replicas
 
     @property
     def accum_scale(self):
