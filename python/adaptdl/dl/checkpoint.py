@@ -130,11 +130,12 @@ class CheckpointCallback(ICheckpointCallback):
         one checkpoint later."""
         self._delete([path for path, old in self._dropped if old])
         self._dropped = [(path, True) for path, old in self._dropped if not old]
-        return {"storage": self._storage}
+        return {"storage": self._storage, "dropped": [path for path, _ in self._dropped]}
 
     def load_state_dict(self, state):
         """After a restart: the epochs that were run since are run again."""
         self._storage = [(path, metric) for path, metric in state["storage"] if os.path.exists(path)]
+        self._dropped = [(path, False) for path in state["dropped"]]
 
     def _delete(self, paths):
         kept = {path for path, _ in self._storage}

@@ -322,7 +322,7 @@ class DistributedDataParallelEngine(Engine):
         self._first_rank, self._local_rank = workers_dist_rank, 0
         self._group_kwargs, self._ddp_kwargs = dict(process_group_kwargs or {}), dict(ddp_kwargs or {})
         self._sync_bn = sync_bn
-        self.elastic = False  # are the processes replicas of an elastic job?
+        self.autoscale = None  # then the processes are replicas of an elastic job
 
     is_ddp = property(lambda self: True, doc="There are several processes, each with data of its own.")
     num_processes = property(lambda self: self._world_size, doc="How many processes there are.")
@@ -349,13 +349,15 @@ class DistributedDataParallelEngine(Engine):
             torch.cuda.set_device(self._device)
         else:
             torch.set_num_threads(max(1, torch.get_num_threads() // self._local_workers))
-        if not self.elastic:
+        if self.autoscale is None:
             return self
         os.environ.update(ADAPTDL_MASTER_ADDR=self._address, ADAPTDL_MASTER_PORT=str(self._port),
                           ADAPTDL_NUM_REPLICAS=str(self._world_size),
                           ADAPTDL_REPLICA_RANK=str(self.process_index))
         from adaptdl.dl.elastic import ElasticEngine
-        return ElasticEngine.like(self)
+        made = ElasticEngine.like(self)
+        made.autoscale = self.autoscale
+        return made
 
     def setup(self):
         """Meet the other processes: ours for numbers, PyTorch's for gradients."""

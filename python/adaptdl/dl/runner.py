@@ -523,10 +523,8 @@ class IRunner(ICallback):
             raise TypeError(f"engine must be an Engine of adaptdl.dl, not {type(engine).__name__}")
         if launched() or self._autoscale is not None and not isinstance(engine, DistributedDataParallelEngine):
             engine = ElasticEngine.like(engine)
-        if isinstance(engine, ElasticEngine):
+        if isinstance(engine, (ElasticEngine, DistributedDataParallelEngine)):
             engine.autoscale = self._autoscale
-        elif self._autoscale is not None:
-            engine.elastic = True
         return engine
 
     def run(self):

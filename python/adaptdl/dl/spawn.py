@@ -49,7 +49,8 @@ def run(runner, count):
     """
     with tempfile.TemporaryDirectory(prefix="adaptdl-") as folder:
         _write(runner, folder)
-        processes = [subprocess.Popen([sys.executable, "-m", "adaptdl.dl.spawn", folder, str(rank)])
+        processes = [subprocess.Popen([sys.executable, "-c", "from adaptdl.dl import spawn; spawn.main()",
+                                       folder, str(rank)])
                      for rank in range(count)]
         try:
             _wait(processes, folder)
@@ -165,7 +166,3 @@ def main():
             file.write(text)
         sys.exit(1)
 
-
-if __name__ == "__main__":
-    from adaptdl.dl import spawn
-    spawn.main()  # of the module that others import, not of this copy of it

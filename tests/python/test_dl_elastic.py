@@ -1,0 +1,428 @@
+#!/usr/bin/python3
+"""The runner in several processes and over restarts: processes of ddp=True, replicas that are stopped, scaled and
+killed, and a job of a local cluster. CSV and TensorBoard have each epoch once, every example is seen once, and
+what was interrupted equals what was not."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import harness
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from dl_common import events, rows  # noqa: E402
+from test_cluster_torch import Cluster  # noqa: E402
+
+BIN = pathlib.Path(os.environ.get("ADAPTDL_BIN", harness.ROOT / "build" / "release" / "bin"))
+HERE = pathlib.Path(__file__).resolve().parent
+WAIT_S = 400
+
+COMMON = f"""
+import json, os, signal, sys, time
+sys.path.insert(0, {str(HERE)!r})
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from adaptdl import dl
+from dl_common import data, loaders, network, parts
+RIGHT = dict(valid_loader="valid", valid_metric="loss", minimize_valid_metric=True)
+"""
+
+
+def program(folder, code):
+    path = folder / "program.py"
+    path.write_text(COMMON + code)
+    return path
+
+
+def start(*command, **variables):
+    env = harness.environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", PYTHONUNBUFFERED="1", **variables)
+    return subprocess.Popen([str(word) for word in command], env=env, text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def run(*command, status=0, **variables):
+    process = start(*command, **variables)
+    try:
+        text, _ = process.communicate(timeout=WAIT_S)
+    finally:
+        end(process)
+    assert process.returncode == status, f"exit status {process.returncode}, not {status}\n{text}"
+    return text
+
+
+def end(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+# ---- processes of ddp=True ----
+
+DDP = """
+class See(dl.Callback):
+    def on_loader_end(self, runner):
+        print(f"seen {runner.engine.process_index} {runner.loader_key} {runner.loader_sample_step}", flush=True)
+
+if __name__ == "__main__":
+    made = parts()
+    runner = dl.SupervisedRunner()
+    runner.train(**made, loaders=loaders(96, 42), num_epochs=2, ddp=True, logdir=sys.argv[1], callbacks=[
+        dl.AccuracyCallback("logits", "targets"), See()], **RIGHT)
+    print("parent", json.dumps(runner.experiment_metrics))
+    saved = torch.load(sys.argv[1] + "/checkpoints/model.last.pth")
+    assert all(torch.equal(saved[key], value) for key, value in made["model"].state_dict().items())
+    metrics = runner.evaluate_loader(loaders(96, 42)["valid"], [dl.AccuracyCallback("logits", "targets")],
+                                     engine=dl.CPUEngine())
+    print("alone", metrics["accuracy01"])
+"""
+
+
+def test_ddp_starts_processes_and_brings_the_model_back(tmp_path):
+    text = run(sys.executable, program(tmp_path, DDP), tmp_path / "logs")
+    assert sorted(re.findall(r"^seen (\d) (train|valid) (\d+)", text, re.MULTILINE)) == sorted(
+        [(rank, key, count) for rank in "01" for key, count in (("train", "96"), ("valid", "42"))] * 2), text
+    metrics = json.loads(re.search(r"^parent (.*)$", text, re.MULTILINE)[1])
+    table = rows(tmp_path / "logs" / "csv_logger" / "valid.csv")
+    assert [float(row["loss"]) for row in table] == [metrics[key]["valid"]["loss"] for key in ("1", "2")]
+    # Weighted by examples over both processes, it is what one process finds on all of them.
+    alone = float(re.search(r"^alone (.*)$", text, re.MULTILINE)[1])
+    assert metrics["2"]["valid"]["accuracy01"] == pytest.approx(alone, abs=1e-6)
+    assert len(re.findall(r"^train \(1/2\)", text, re.MULTILINE)) == 1  # only rank 0 logs
+
+
+DDP_WRONG = {
+    "unguarded": ("runner = dl.SupervisedRunner()\nrunner.train(**parts(), loaders=loaders(), ddp=True)\n",
+                  'put the training under  if __name__ == "__main__":'),
+    "unpicklable": ("if __name__ == '__main__':\n"
+                    "    class Local(dl.Callback): pass\n"
+                    "    made = Local(); made.f = lambda: 0\n"
+                    "    dl.SupervisedRunner().train(**parts(), loaders=loaders(), ddp=True, callbacks=[made])\n",
+                    "TypeError: ddp=True: the runner cannot be sent to its processes"),
+    "failing": ("class Bad(dl.Callback):\n"
+                "    def on_epoch_end(self, runner):\n"
+                "        if runner.engine.process_index == 1: raise ZeroDivisionError('of rank 1')\n"
+                "if __name__ == '__main__':\n"
+                "    dl.SupervisedRunner().train(**parts(), loaders=loaders(), ddp=True, callbacks=[Bad()])\n",
+                "ZeroDivisionError: of rank 1"),
+}
+
+
+@pytest.mark.parametrize("name", DDP_WRONG)
+def test_ddp_says_what_is_wrong(name, tmp_path):
+    code, wanted = DDP_WRONG[name]
+    text = run(sys.executable, program(tmp_path, code), status=1)
+    assert wanted in text, text
+    if name == "failing":
+        assert "ddp=True: the process of rank 1 has failed" in text
+
+
+def test_ddp_with_adaptive_batch_sizes(tmp_path):
+    code = """
+class See(dl.Callback):
+    def on_loader_start(self, runner):
+        if runner.is_train_loader:
+            helper = runner.loader._elastic
+            print("sizes", runner.engine.num_processes, helper.max_batch_size, helper.local_bsz_bounds, flush=True)
+
+if __name__ == "__main__":
+    dl.SupervisedRunner().train(**parts(), loaders=loaders(), num_epochs=1, ddp=True, max_batch_size=64,
+                                local_bsz_bounds=(4, 32), callbacks=[See()])
+"""
+    text = run(sys.executable, program(tmp_path, code))
+    assert text.count("sizes 2 64 (4, 32)") == 2, text
+
+
+def test_adaptive_batch_sizes_alone(tmp_path):
+    code = """
+class See(dl.Callback):
+    sizes = set()
+    def on_batch_end(self, runner):
+        if runner.is_train_loader:
+            self.sizes.add(runner.loader.current_batch_size)
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+x = torch.randn(2048, 8)
+noisy = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True) + 3 * torch.randn(2048, 1))
+runner = dl.SupervisedRunner()
+runner.train(model=model, criterion=nn.MSELoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.01), num_epochs=4,
+             loaders={"train": DataLoader(noisy, batch_size=16, shuffle=True, drop_last=True)},
+             max_batch_size=256, local_bsz_bounds=(8, 128), gradient_accumulation=True, callbacks=[See()])
+print("engine", type(runner.engine).__name__, min(See.sizes), max(See.sizes))
+"""
+    text = run(sys.executable, program(tmp_path, code))
+    low, high = map(int, re.search(r"engine ElasticEngine (\d+) (\d+)", text).groups())
+    assert low == 16 and 16 < high <= 256, text
+
+
+# ---- interrupted and started again ----
+
+STOPPED = """
+class Stop(dl.Callback):
+    def on_batch_end(self, runner):
+        place = f"{runner.epoch_step}.{runner.loader_key}.{runner.loader_batch_step}"
+        if place == sys.argv[2]:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+made = parts()
+made["scheduler"] = torch.optim.lr_scheduler.StepLR(made["optimizer"], 1, gamma=0.5)
+runner = dl.SupervisedRunner()
+runner.train(**made, loaders=loaders(), num_epochs=4, logdir=sys.argv[1], load_best_on_end=True, callbacks=[
+    dl.AccuracyCallback("logits", "targets"), Stop(),
+    dl.EarlyStoppingCallback(2, "valid", "loss", minimize=False)], **RIGHT)
+torch.save(made["model"].state_dict(), sys.argv[1] + "/model.pth")
+print("steps", runner.batch_step, runner.sample_step)
+"""
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    text = run(sys.executable, program(folder, STOPPED), folder / "logs", "", ADAPTDL_CHECKPOINT_PATH=folder / "ck")
+    return folder / "logs", re.search("steps .*", text)[0]
+
+
+@pytest.mark.parametrize("place", ["2.train.3", "2.valid.1", "2.train.6", "2.valid.3"])
+def test_what_was_interrupted_equals_what_was_not(place, uninterrupted, tmp_path):
+    """In the middle of training, of validation, and after the last batch of either."""
+    whole, steps = uninterrupted
+    path, logs = program(tmp_path, STOPPED), tmp_path / "logs"
+    first = run(sys.executable, path, logs, place, status=143, ADAPTDL_CHECKPOINT_PATH=tmp_path / "ck")
+    second = run(sys.executable, path, logs, "", ADAPTDL_CHECKPOINT_PATH=tmp_path / "ck")
+    assert re.search("steps .*", second)[0] == steps
+    for key in ("train", "valid", "_epoch_"):
+        a, b = (rows(folder / "csv_logger" / f"{key}.csv") for folder in (whole, logs))
+        assert [row["step"] for row in b] == [row["step"] for row in a] and list(a[0]) == list(b[0])
+        for x, y in zip(a, b):
+            assert {k: float(v) for k, v in y.items()} == pytest.approx({k: float(v) for k, v in x.items()}, abs=1e-9)
+        found, wanted = (events(folder / "tensorboard" / key) for folder in (logs, whole))
+        assert [event[:2] for event in found] == [event[:2] for event in wanted]
+        assert [event[2] for event in found] == pytest.approx([event[2] for event in wanted])
+    a, b = (torch.load(folder / "model.pth") for folder in (whole, logs))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    lists = [json.loads((folder / "checkpoints" / "model.storage.json").read_text()) for folder in (whole, logs)]
+    assert [os.path.basename(item["logpath"]) for item in lists[0]["storage"]] == \
+        [os.path.basename(item["logpath"]) for item in lists[1]["storage"]]
+    both = first + second
+    for epoch in range(1, len(rows(logs / "csv_logger" / "train.csv")) + 1):  # each line once, over both
+        for key in ("train", "valid"):
+            assert len(re.findall(rf"^{key} \({epoch}/4\)", both, re.MULTILINE)) == 1, both
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    """Nor is a second one of the same program."""
+    code = """
+runner = dl.SupervisedRunner()
+runner.train(**parts(), loaders=loaders(), num_epochs=2, logdir=sys.argv[1], **RIGHT)
+epochs = sorted(runner.experiment_metrics)
+metrics = runner.evaluate_loader(loaders()["valid"], [dl.AccuracyCallback("logits", "targets")])
+print("epochs", epochs, sorted(runner.experiment_metrics), "accuracy", runner.experiment_metrics[1]["valid"]["accuracy01"])
+"""
+    path = program(tmp_path, code)
+    first, second = (run(sys.executable, path, tmp_path / "logs", ADAPTDL_CHECKPOINT_PATH=tmp_path / "ck")
+                     for _ in range(2))
+    assert re.search(r"epochs \[1, 2\] \[1\] accuracy .*", first)[0] == re.search("epochs .*", second)[0]
+    assert "valid (" in first and "valid (" not in second
+    assert [row["step"] for row in rows(tmp_path / "logs" / "csv_logger" / "train.csv")] == ["1", "2"]
+
+
+# ---- exactly once ----
+
+EPOCHS, EXAMPLES, BATCH = 6, 60, 6
+
+LEDGER = """
+from adaptdl import checkpoint, collective, env
+logdir, place = sys.argv[1:3]
+EPOCHS, EXAMPLES, BATCH = %d, %d, %d
+
+
+class Ledger(checkpoint.State):
+    def __init__(self):
+        super().__init__("ledger")
+        self.seen, self.pending = {}, {}
+
+    def sync(self):
+        for key, n in collective.allreduce(list(self.pending.items())):
+            self.seen[key] = self.seen.get(key, 0) + n
+        self.pending = {}
+
+    def save(self, fileobj):
+        fileobj.write(json.dumps(self.seen).encode())
+
+    def load(self, fileobj):
+        self.seen = json.loads(fileobj.read())
+
+
+class Keep(dl.Callback):
+    ledger = None
+
+    def on_stage_start(self, runner):
+        self.ledger = Ledger()
+        checkpoint.load_state(self.ledger)
+        with open(os.path.join(place, "starts"), "a") as file:
+            file.write(f"{os.getpid()} {runner.engine.process_index} {runner.engine.num_processes}\\n")
+
+    def on_loader_start(self, runner):
+        self.place = 0
+
+    def on_batch_end(self, runner):
+        self.place += runner.batch_size
+        own = runner.batch["number"].tolist()
+        sampler = runner.loader.sampler
+        if self.place == len(sampler) and sampler._order.padded:
+            own.pop()  # goes to another replica too, so that all have equally many
+        for number in own:
+            key = f"{runner.loader_key}.{runner.epoch_step}.{number}"
+            self.ledger.pending[key] = self.ledger.pending.get(key, 0) + 1
+        if not os.path.exists(os.path.join(place, "hurry")):
+            time.sleep(0.1)
+
+    def on_experiment_end(self, runner):
+        self.ledger.sync()
+        if runner.engine.is_main_process:
+            with open(os.path.join(place, "ledger"), "w") as file:
+                json.dump(self.ledger.seen, file)
+
+
+class Numbered(torch.utils.data.Dataset):
+    def __init__(self):
+        self.data = data(EXAMPLES)
+
+    def __len__(self):
+        return EXAMPLES
+
+    def __getitem__(self, number):
+        x, y = self.data[number]
+        return {"features": x, "targets": y, "number": number}
+
+
+loader = DataLoader(Numbered(), batch_size=BATCH, shuffle=True)
+dl.SupervisedRunner().train(**parts(), loaders={"train": loader, "valid": loader}, num_epochs=EPOCHS, logdir=logdir,
+                            verbose=True, callbacks=[Keep()], **RIGHT)
+""" % (EPOCHS, EXAMPLES, BATCH)
+
+
+class Lines:
+    """A process's output, as it comes."""
+
+    def __init__(self, process):
+        self.process, self.lines, self.news = process, [], threading.Condition()
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.news:
+                self.lines.append(line.rstrip("\n"))
+                self.news.notify_all()
+
+    def wait_for(self, pattern, after=0):
+        """Until a line after so many has it; how many lines there were then."""
+        def found():
+            return next((n + 1 for n, line in enumerate(self.lines) if n >= after and re.search(pattern, line)), None)
+        with self.news:
+            place = self.news.wait_for(found, WAIT_S)
+        assert place, f"no line with {pattern!r}\n" + "\n".join(self.lines)
+        return place
+
+
+def check_once(folder, place):
+    """Every example once in every epoch, one row and one event for each, the best and the last model right."""
+    seen = json.loads((place / "ledger").read_text())
+    assert seen == {f"{key}.{epoch}.{number}": 1 for key in ("train", "valid") for epoch in range(1, EPOCHS + 1)
+                    for number in range(EXAMPLES)}
+    steps = [str(epoch) for epoch in range(1, EPOCHS + 1)]
+    for key in ("train", "valid"):
+        table = rows(folder / "csv_logger" / f"{key}.csv")
+        assert [row["step"] for row in table] == steps
+        found = [event for event in events(folder / "tensorboard" / key) if event[1] == "loss/epoch"]
+        assert [str(event[0]) for event in found] == steps
+        assert [event[2] for event in found] == pytest.approx([float(row["loss"]) for row in table], rel=1e-6)
+    losses = [float(row["loss"]) for row in table]
+    best = json.loads((folder / "checkpoints" / "model.storage.json").read_text())["storage"][0]
+    assert best["metric"] == min(losses) and best["logpath"].endswith(f"model.{losses.index(min(losses)) + 1:04d}.pth")
+    models = {name: torch.load(folder / "checkpoints" / f"model.{name}.pth") for name in ("best", "last")}
+    wanted = torch.load(best["logpath"])
+    assert all(torch.equal(models["best"][key], wanted[key]) for key in wanted)
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {
+        "model.best.pth", "model.last.pth", "model.storage.json", os.path.basename(best["logpath"])}
+    return losses
+
+
+def test_scaled_and_killed(tmp_path):
+    """Two replicas, then one, then two, one of which is killed: the launcher starts them again."""
+    if not (BIN / "adaptdl").exists():
+        pytest.skip(f"{BIN}/adaptdl is not built")
+    path = program(tmp_path, LEDGER)
+    process = start(BIN / "adaptdl", "run", "-n", "2", "--max-restarts", "3", "--checkpoint", tmp_path / "ck", "--",
+                    sys.executable, path, tmp_path / "logs", tmp_path)
+    lines = Lines(process)
+
+    def scale(count):
+        run(BIN / "adaptdl", "scale", name, count)
+
+    try:
+        place = lines.wait_for(r"adaptdl run: (\S+): started 2 replicas")
+        name = re.search(r"adaptdl run: (\S+): started", lines.lines[place - 1])[1]
+        place = lines.wait_for(r"Epoch \(1/6\)", place)
+        scale(1)
+        place = lines.wait_for(r"rank 0 of 1\)", place)
+        place = lines.wait_for(r"Epoch \(\d/6\)", place)
+        scale(2)
+        place = lines.wait_for(r"rank 1 of 2\)", place)
+        place = lines.wait_for(r"Epoch \(\d/6\)", place)
+        pid, rank, count = (tmp_path / "starts").read_text().split()[-3:]
+        os.kill(int(pid), signal.SIGKILL)
+        place = lines.wait_for(r"initialized \(gloo, rank 0 of 2\)", place)
+        (tmp_path / "hurry").touch()
+        assert process.wait(WAIT_S) == 0, "\n".join(lines.lines)
+    finally:
+        end(process)
+        lines.thread.join()
+    starts = [line.split()[1:] for line in (tmp_path / "starts").read_text().splitlines()]
+    assert sorted(starts) == sorted([["0", "2"], ["1", "2"]] * 3 + [["0", "1"]])
+    losses = check_once(tmp_path / "logs", tmp_path)
+    print(f"info - 2 -> 1 -> 2 -> killed -> 2 replicas: {2 * EPOCHS * EXAMPLES} samples exactly once, loss "
+          f"{losses[0]:.3f} to {losses[-1]:.3f}")
+
+
+@pytest.fixture
+def cluster(tmp_path_factory):
+    if not (BIN / "adaptdl-sched").exists():
+        pytest.skip(f"{BIN}/adaptdl-sched is not built")
+    import shutil
+    import tempfile
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="adl-dl-", dir="/tmp"))  # short: a socket's path is limited
+    made = Cluster(folder)
+    yield made
+    made.close()
+    shutil.rmtree(folder)
+
+
+def test_as_a_job_of_a_cluster(cluster):
+    """It begins on one replica, grows when its speed is known, and is not told about either."""
+    path, folder = program(cluster.folder, LEDGER), cluster.folder
+    cluster.submit("learns", [sys.executable, str(path), str(folder / "logs"), str(folder)], {"maxReplicas": 2})
+    cluster.wait("learns", "Running", [1])
+    cluster.wait("learns", "Running", [2], trained=2)
+    (folder / "hurry").touch()
+    job = cluster.wait("learns", "Succeeded", [0])
+    assert job["failures"] == 0
+    losses = check_once(folder / "logs", folder)
+    starts = [line.split()[2] for line in (folder / "starts").read_text().splitlines()]
+    assert starts[0] == "1" and "2" in starts
+    print(f"info - replicas {' '.join(starts)} (by start): loss {losses[0]:.3f} to {losses[-1]:.3f}")
+
+
+if __name__ == "__main__":
+    harness.main(__file__)
