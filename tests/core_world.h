@@ -3,7 +3,9 @@
 #ifndef TESTS_CORE_WORLD_H
 #define TESTS_CORE_WORLD_H
 
+#ifndef CORE_WORLD_BENCH /* a benchmark has no tests and a main of its own */
 #include "harness.h"
+#endif
 
 #include "base/json.h"
 #include "daemon/core_impl.h"
@@ -147,7 +149,8 @@ static inline int events_with(world *w, const char *text)
     int count = 0;
     for (int64_t before = -1; seq != before;) {
         before = seq;
-        CHECK_OK(adli_core_events(w->core, NULL, NULL, 1000, &seq, &events));
+        if (adli_core_events(w->core, NULL, NULL, 1000, &seq, &events) != ADL_OK)
+            count = -1000;
     }
     for (const char *at = events.data; at && (at = strstr(at, text)); at++)
         count++;
