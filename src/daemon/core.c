@@ -58,11 +58,19 @@ void adli_core_log(adli_core *core, const char *format, ...)
         core->log(core->log_user, line);
 }
 
-void adli_core_wake(adli_core *core)
+void adli_core_wake_for_report(adli_core *core)
 {
     uint64_t one = 1;
     if (write(core->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
         adli_core_log(core, "wake-up: %s", strerror(errno));
+}
+
+void adli_core_wake(adli_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    core->urgent = true;
+    pthread_mutex_unlock(&core->lock);
+    adli_core_wake_for_report(core);
 }
 
 adl_status adli_random_hex(char *out, size_t size)
@@ -82,12 +90,53 @@ adl_status adli_random_hex(char *out, size_t size)
 
 adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name)
 {
-    for (size_t i = 0; i < core->job_count; i++) {
-        adli_kept_job *job = core->jobs[i];
-        if (strcmp(job->name, name) == 0 && strcmp(job->ns, ns) == 0)
-            return job;
+    char id[ADLI_JOB_ID_SIZE];
+    if ((size_t)snprintf(id, sizeof id, "%s/%s", ns, name) >= sizeof id)
+        return NULL;
+    return adli_index_find(&core->by_id, id);
+}
+
+void adli_core_changed(adli_core *core, adli_kept_job *job)
+{
+    if (!job->is_changed)
+        TAILQ_INSERT_TAIL(&core->changed, job, changed);
+    job->is_changed = true;
+}
+
+void adli_core_count_row(adli_core *core, adli_kept_job *job, bool in)
+{
+    core->phases[job->row.life.phase] += in ? 1 : -1;
+    if (job->row.placed_count == 0)
+        return;
+    if (!in) {
+        TAILQ_REMOVE(&core->placed, job, placed);
+        return;
     }
-    return NULL;
+    adli_kept_job *after = TAILQ_LAST(&core->placed, adli_kept_jobs);
+    while (after && after->created_s > job->created_s)
+        after = TAILQ_PREV(after, adli_kept_jobs, placed);
+    if (after)
+        TAILQ_INSERT_AFTER(&core->placed, after, job, placed);
+    else
+        TAILQ_INSERT_HEAD(&core->placed, job, placed);
+}
+
+void adli_core_add_job(adli_core *core, adli_kept_job *job)
+{
+    adli_core_count_row(core, job, true);
+    TAILQ_INSERT_TAIL(&core->jobs, job, all);
+    adli_index_add(&core->by_id, &job->by_id, job->id, job);
+    adli_index_add(&core->by_uid, &job->by_uid, job->uid, job);
+}
+
+void adli_core_drop_job(adli_core *core, adli_kept_job *job)
+{
+    adli_core_count_row(core, job, false);
+    TAILQ_REMOVE(&core->jobs, job, all);
+    adli_index_remove(&core->by_id, &job->by_id);
+    adli_index_remove(&core->by_uid, &job->by_uid);
+    if (job->is_changed)
+        TAILQ_REMOVE(&core->changed, job, changed);
 }
 
 adl_status adli_core_no_job(const char *ns, const char *name)
@@ -143,7 +192,6 @@ static adl_status make_cluster(adli_core *core)
                                               .interrupted_pause_s = 1,
                                               .forgive_s = ADLI_FORGIVE_S},
                                     .wait_for_room = true};
-    adli_core_executor(core, &options.executor);
     return adli_cluster_new(&options, &core->cluster);
 }
 
@@ -160,11 +208,15 @@ static adl_status open_core(adli_core *core, const adli_core_options *options)
     snprintf(path, sizeof path, "%s/jobs.sqlite", core->state_dir);
     adl_status status = adli_config_copy(options->config, &core->config);
     if (status == ADL_OK)
+        status = adli_index_init(&core->by_id);
+    if (status == ADL_OK)
+        status = adli_index_init(&core->by_uid);
+    if (status == ADL_OK)
         status = adli_store_open(path, &core->store);
     if (status == ADL_OK)
         status = make_policy(core);
     if (status == ADL_OK)
-        status = adli_core_refresh_nodes(core);
+        status = adli_core_refresh_nodes(core, true);
     if (status == ADL_OK)
         status = make_cluster(core);
     if (status == ADL_OK)
@@ -183,6 +235,14 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     pthread_mutex_init(&core->lock, NULL);
     pthread_mutex_init(&core->wake_lock, NULL);
     pthread_cond_init(&core->called, NULL);
+    TAILQ_INIT(&core->jobs);
+    TAILQ_INIT(&core->changed);
+    TAILQ_INIT(&core->placed);
+    TAILQ_INIT(&core->active);
+    TAILQ_INIT(&core->over);
+    TAILQ_INIT(&core->doomed);
+    TAILQ_INIT(&core->touched);
+    TAILQ_INIT(&core->todo);
     core->wake_fd = -1;
     core->backend = options->backend;
     core->log = options->log;
@@ -261,7 +321,8 @@ void adli_core_call(adli_core *core, void (*function)(void *user), void *user)
     }
     core->call = function;
     core->call_user = user;
-    adli_core_wake(core);
+    core->urgent = true;
+    adli_core_wake_for_report(core);
     while (core->call == function && core->call_user == user)
         pthread_cond_wait(&core->called, &core->lock);
     pthread_mutex_unlock(&core->lock);
@@ -303,8 +364,12 @@ void adli_core_free(adli_core *core)
     if (!core)
         return;
     adli_core_stop(core);
-    for (size_t i = 0; i < core->job_count; i++)
-        adli_core_job_free(core->jobs[i]);
+    for (adli_kept_job *job = TAILQ_FIRST(&core->jobs), *next; job; job = next) {
+        next = TAILQ_NEXT(job, all);
+        adli_core_job_free(job);
+    }
+    adli_index_fini(&core->by_id);
+    adli_index_fini(&core->by_uid);
     for (size_t i = 0; i < core->outbox_count; i++)
         adli_pending_fini(&core->outbox[i]);
     for (int i = 0; i < core->node_count; i++) {
@@ -322,10 +387,8 @@ void adli_core_free(adli_core *core)
     free(core->outbox);
     free(core->scratch);
     free(core->ends);
-    free(core->known);
     free(core->sched_nodes);
     free(core->nodes);
-    free(core->jobs);
     free(core->dashboard);
     free(core->supervisor);
     free(core->state_dir);

@@ -98,19 +98,15 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
         adl_reason reason = decision->jobs[i].reason;
         changed += reason != ADL_REASON_KEPT && reason != ADL_REASON_WAITING &&
                    reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
-        int number = adli_cluster_round_job(core->cluster, i);
-        for (size_t k = 0; k < core->known_count; k++) {
-            adli_kept_job *job = core->known[k];
-            if (job->number != number)
-                continue;
-            adli_buf text;
-            adli_buf_init(&text, 1 << 20);
-            put_decision(core, job, i, now_s, &text);
-            post(core, (adli_pending){.kind = PENDING_DECISION,
-                                      .job = adli_strdup(job->uid),
-                                      .round = core->round,
-                                      .text = text.data});
-        }
+        const adli_kept_job *job =
+            adli_cluster_job(core->cluster, adli_cluster_round_job(core->cluster, i)).user;
+        adli_buf text;
+        adli_buf_init(&text, 1 << 20);
+        put_decision(core, job, i, now_s, &text);
+        post(core, (adli_pending){.kind = PENDING_DECISION,
+                                  .job = adli_strdup(job->uid),
+                                  .round = core->round,
+                                  .text = text.data});
     }
     char fields[96];
     snprintf(fields, sizeof fields, ",\"round\":%lld,\"changed\":%d,\"jobs\":%d",
@@ -193,12 +189,7 @@ static adl_status make_row(const adli_kept_job *job, const adli_job_info *info, 
     *row = (adli_row){.life = *info->life,
                       .started_s = job->row.started_s,
                       .completed_s = job->row.completed_s,
-                      .last_change_s = info->last_change_s,
-                      .accounted_s = info->accounted_s,
-                      .attained_s = info->attained_s,
-                      .run_s = info->run_s,
-                      .active_sum = info->active_sum,
-                      .active_weight = info->active_weight};
+                      .account = *info->account};
     if (row->started_s == 0 && row->life.group > 0)
         row->started_s = now_s;
     if (row->completed_s == 0 && adli_life_over(&row->life))
@@ -290,12 +281,7 @@ static void write_change(adli_core *core, const change *made, adli_buf *wanted, 
                             .completed_s = row->completed_s,
                             .reason = row->reason,
                             .message = row->message,
-                            .last_change_s = row->last_change_s,
-                            .accounted_s = row->accounted_s,
-                            .attained_s = row->attained_s,
-                            .run_s = row->run_s,
-                            .active_sum = row->active_sum,
-                            .active_weight = row->active_weight};
+                            .account = row->account};
     adli_store_save_job(core->store, &saved);
     write_events(core, made, now_s);
     if (row->life.phase != job->row.life.phase || row->placed_count != job->row.placed_count)
@@ -374,7 +360,9 @@ static void publish(adli_core *core, change *made)
 {
     adli_kept_job *job = made->job;
     adli_row old = job->row;
+    adli_core_count_row(core, job, false);
     job->row = made->row;
+    adli_core_count_row(core, job, true);
     made->row = (adli_row){0};
     if (job->row.life.group > old.life.group && old.life.group > 0)
         core->counters.restarts++;
@@ -435,38 +423,67 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
     return status;
 }
 
+typedef struct changes {
+    change *items;
+    size_t count, capacity;
+} changes;
+
+static adl_status collect(adli_core *core, adli_kept_job *job, double now_s, changes *all)
+{
+    bool differs = false;
+    core->visits++;
+    if (adli_grow(&all->items, &all->capacity, all->count + 1, sizeof *all->items) != 0)
+        return adli_fail_memory("changes");
+    all->items[all->count] = (change){0};
+    adl_status status = compare(core, job, now_s, &all->items[all->count], &differs);
+    all->count += differs;
+    return status;
+}
+
+/* Those that were touched, and those that run: their states and samples follow the time. */
+static adl_status collect_all(adli_core *core, double now_s, changes *all)
+{
+    adl_status status = ADL_OK;
+    adli_kept_job *job;
+    for (job = adli_core_busy(core, NULL); job; job = adli_core_busy(core, job))
+        adli_core_touch(core, job);
+    TAILQ_FOREACH(job, &core->touched, touched)
+    {
+        if (status == ADL_OK && job->number >= 0)
+            status = collect(core, job, now_s, all);
+    }
+    return status;
+}
+
+static void untouch_all(adli_core *core)
+{
+    for (adli_kept_job *job; (job = TAILQ_FIRST(&core->touched));) {
+        TAILQ_REMOVE(&core->touched, job, touched);
+        job->is_touched = false;
+    }
+}
+
 adl_status adli_core_commit(adli_core *core, double now_s)
 {
-    change *changes = NULL;
-    size_t count = 0, capacity = 0;
-    adl_status status = ADL_OK;
-    for (size_t i = 0; status == ADL_OK && i < core->known_count; i++) {
-        bool differs = false;
-        if (core->known[i]->number < 0)
-            continue;
-        if (adli_grow(&changes, &capacity, count + 1, sizeof *changes) != 0) {
-            status = adli_fail_memory("changes");
-            break;
-        }
-        changes[count] = (change){0};
-        status = compare(core, core->known[i], now_s, &changes[count], &differs);
-        count += differs;
-    }
-    bool any = count > 0 || core->outbox_count > 0;
+    changes all = {0};
+    adl_status status = collect_all(core, now_s, &all);
+    bool any = all.count > 0 || core->outbox_count > 0;
     if (status == ADL_OK && any)
-        status = write_all(core, changes, count, now_s);
+        status = write_all(core, all.items, all.count, now_s);
     if (status == ADL_OK && any) {
         pthread_mutex_lock(&core->lock);
-        for (size_t i = 0; i < count; i++)
-            publish(core, &changes[i]);
+        for (size_t i = 0; i < all.count; i++)
+            publish(core, &all.items[i]);
         pthread_mutex_unlock(&core->lock);
         for (size_t i = 0; i < core->outbox_count; i++)
             adli_pending_fini(&core->outbox[i]);
         core->outbox_count = 0;
         core->tell = true;
     }
-    for (size_t i = 0; i < count; i++)
-        adli_row_fini(&changes[i].row);
-    free(changes);
+    if (status == ADL_OK)
+        untouch_all(core);
+    for (size_t i = 0; i < all.count; i++)
+        adli_row_fini(&all.items[i].row);
+    free(all.items);
     return status;
 }

@@ -20,77 +20,131 @@
 
 enum { MAX_TURNS = 8, LONGEST_WAIT_S = 60 };
 
-static adli_kept_job *by_number(adli_core *core, int number)
+/* ---- lists ---- */
+
+void adli_core_touch(adli_core *core, adli_kept_job *job)
 {
-    for (size_t i = core->known_count; i-- > 0;)
-        if (core->known[i]->number == number)
-            return core->known[i];
-    return NULL;
+    if (!job->is_touched)
+        TAILQ_INSERT_TAIL(&core->touched, job, touched);
+    job->is_touched = true;
 }
 
-/* ---- the executor: what the cluster asks for is noted, and done after the commit ---- */
-
-static void want_start(void *self, int number, const int *nodes, int replicas, int group)
+void adli_core_touch_active(adli_core *core)
 {
-    adli_core *core = self;
-    adli_kept_job *job = by_number(core, number);
-    (void)nodes, (void)group;
-    job->do_start = true;
-    job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
-    /* until the backend says otherwise */
-    adli_observed seen = {.started = replicas, .alive = replicas};
-    adli_cluster_observe(core->cluster, number, &seen,
-                         adli_cluster_job(core->cluster, number).life->started_s);
+    adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->active, stage)
+    {
+        core->visits++;
+        adli_core_touch(core, job);
+    }
 }
 
-static void want_terminate(void *self, int number, bool kill)
+void adli_core_plan(adli_core *core, adli_kept_job *job)
 {
-    adli_kept_job *job = by_number(self, number);
-    job->do_terminate = true;
-    job->do_kill |= kill;
+    if (!job->is_todo)
+        TAILQ_INSERT_TAIL(&core->todo, job, todo);
+    job->is_todo = true;
 }
 
-static void want_clean(void *self, int number)
+static struct adli_kept_jobs *list_of(adli_core *core, int stage)
 {
-    adli_core *core = self;
-    adli_kept_job *job = by_number(core, number);
-    job->cleaned = adli_cluster_job(core->cluster, number).life->group;
-    job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
+    return stage == STAGE_ACTIVE ? &core->active
+           : stage == STAGE_OVER ? &core->over
+                                 : &core->doomed;
 }
 
-void adli_core_executor(adli_core *core, adli_executor *out)
+void adli_core_stage(adli_core *core, adli_kept_job *job, int stage)
 {
-    *out = (adli_executor){core, want_start, want_terminate, want_clean};
+    core->active_count += (stage == STAGE_ACTIVE) - (job->where == STAGE_ACTIVE);
+    core->over_count += (stage == STAGE_OVER) - (job->where == STAGE_OVER);
+    if (job->where != STAGE_NONE)
+        TAILQ_REMOVE(list_of(core, (int)job->where), job, stage);
+    if (stage != STAGE_NONE)
+        TAILQ_INSERT_TAIL(list_of(core, stage), job, stage);
+    job->where = (__typeof__(job->where))stage;
+}
+
+adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after)
+{
+    int number = adli_cluster_busy(core->cluster, after ? after->number : -1);
+    core->visits++;
+    return number < 0 ? NULL : adli_cluster_job(core->cluster, number).user;
+}
+
+/* ---- orders: noted here, carried out after the commit ---- */
+
+static void note_order(adli_core *core, const adli_order *order)
+{
+    adli_kept_job *job = order->user;
+    switch (order->action) {
+    case ADLI_START:
+        job->do_start = true;
+        job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
+        break;
+    case ADLI_TERMINATE:
+    case ADLI_KILL:
+        job->do_terminate = true;
+        job->do_kill |= order->action == ADLI_KILL;
+        break;
+    case ADLI_CLEAN:
+        job->cleaned = order->group;
+        job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
+        break;
+    case ADLI_NOTHING:
+        break;
+    }
+    adli_core_touch(core, job);
+    adli_core_plan(core, job);
+}
+
+static void note_orders(adli_core *core, adli_orders orders)
+{
+    for (size_t i = 0; i < orders.count; i++)
+        note_order(core, &orders.items[i]);
+}
+
+static void advance(adli_core *core, double now_s)
+{
+    adli_orders orders;
+    if (adli_cluster_advance(core->cluster, now_s, &orders) != ADL_OK)
+        adli_core_log(core, "%s", adl_error()); /* the next turn goes on */
+    note_orders(core, orders);
 }
 
 /* ---- observe ---- */
+
+/* false: tried again at the next turn. */
+static bool take_new(adli_core *core, adli_kept_job *job)
+{
+    adli_job_spec spec = adli_core_sched_spec(core, job);
+    if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
+        adli_core_log(core, "job %s: %s", job->id, adl_error());
+        return false;
+    }
+    adli_core_stage(core, job, STAGE_ACTIVE);
+    job->is_new = false;
+    job->hints_new = true;
+    return true;
+}
 
 /* Jobs that came, and what was asked of those that are there. */
 static void take_changes(adli_core *core)
 {
     pthread_mutex_lock(&core->lock);
-    size_t fresh = core->job_count > core->known_count ? core->job_count - core->known_count : 0;
-    if (adli_grow(&core->known, &core->known_capacity, core->job_count ? core->job_count : 1,
-                  sizeof *core->known) != 0)
-        fresh = 0;
-    for (size_t i = 0; i < fresh; i++) {
-        adli_kept_job *job = core->jobs[core->known_count];
-        adli_job_spec spec = adli_core_sched_spec(core, job);
-        if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
-            adli_core_log(core, "job %s: %s", job->id, adl_error());
-            break; /* tried again at the next turn */
-        }
-        core->known[core->known_count++] = job;
-        job->hints_new = true;
-    }
-    for (size_t i = 0; i < core->known_count; i++) {
-        adli_kept_job *job = core->known[i];
-        if (job->number < 0)
-            continue;
-        if (job->deleted_new)
-            adli_cluster_delete(core->cluster, job->number);
-        if (job->hints_new)
-            adli_core_report(core, job);
+    for (adli_kept_job *job; (job = TAILQ_FIRST(&core->changed));) {
+        if (job->is_new && !take_new(core, job))
+            break;
+        core->visits++;
+        TAILQ_REMOVE(&core->changed, job, changed);
+        job->is_changed = false;
+        if (job->number >= 0) {
+            if (job->deleted_new)
+                adli_cluster_delete(core->cluster, job->number);
+            if (job->hints_new)
+                adli_core_report(core, job);
+            adli_core_touch(core, job);
+        } else if (job->deleted)
+            adli_core_stage(core, job, STAGE_DOOMED);
         job->deleted_new = job->hints_new = false;
     }
     pthread_mutex_unlock(&core->lock);
@@ -102,9 +156,11 @@ static void take_changes(adli_core *core)
 static void place_new(adli_core *core, double now_s)
 {
     bool at_once = core->config.start_at_once && adl_policy_adapts(core->policy);
-    for (size_t i = 0; i < core->known_count; i++) {
-        adli_kept_job *job = core->known[i];
+    adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->touched, touched)
+    {
         bool placed = false;
+        core->visits++;
         if (job->number < 0 || job->was_placed)
             continue;
         job->was_placed = true;
@@ -114,21 +170,13 @@ static void place_new(adli_core *core, double now_s)
     }
 }
 
-static int unfinished(const adli_core *core)
-{
-    int count = 0;
-    for (size_t i = 0; i < core->known_count; i++)
-        count += core->known[i]->number >= 0;
-    return count;
-}
-
 static void remember_before(adli_core *core)
 {
-    for (size_t i = 0; i < core->known_count; i++) {
-        adli_kept_job *job = core->known[i];
-        if (job->number < 0)
-            continue;
+    adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->active, stage)
+    {
         adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        core->visits++;
         job->before_count = 0;
         if (adli_grow(&job->before, &job->before_capacity, (size_t)info.replicas,
                       sizeof *job->before) != 0)
@@ -145,7 +193,10 @@ static void run_round(adli_core *core, double now_s)
     remember_before(core);
     core->placeless = false;
     core->round_wanted_s = HUGE_VAL;
-    adl_status status = adli_cluster_round(core->cluster, now_s);
+    adli_orders orders;
+    adl_status status = adli_cluster_round(core->cluster, now_s, &orders);
+    note_orders(core, orders);
+    adli_core_touch_active(core);
     double took_s = adli_monotonic_s() - from_s;
     if (status == ADL_OK)
         adli_core_decisions_of_round(core, now_s, took_s);
@@ -166,7 +217,7 @@ static void decide(adli_core *core, double now_s)
         core->round_wanted_s = fmax(now_s, core->last_round_s + core->config.event_delay_s);
     if (now_s < core->round_wanted_s && now_s < core->next_round_s)
         return;
-    if (unfinished(core) > 0 && !core->held)
+    if (core->active_count > 0 && !core->held)
         run_round(core, now_s);
     else { /* nothing to decide; what changes that asks for a round */
         core->placeless = false;
@@ -206,50 +257,42 @@ static void start_group(adli_core *core, adli_kept_job *job, double now_s)
     adli_cluster_observe(core->cluster, job->number, &seen, now_s);
 }
 
-static bool act(adli_core *core, adli_kept_job *job, double now_s)
+static void act(adli_core *core, adli_kept_job *job, double now_s)
 {
     const adli_backend_ops *ops = core->backend->ops;
     void *self = core->backend->self;
-    bool acted = job->forgotten < job->cleaned || job->do_start || job->do_terminate;
     while (job->forgotten < job->cleaned)
         ops->forget(self, job->uid, ++job->forgotten);
-    if (job->number < 0)
-        return acted;
-    adli_job_info info = adli_cluster_job(core->cluster, job->number);
-    if (job->do_start)
-        start_group(core, job, now_s);
-    if (job->do_terminate && info.life->phase == ADLI_STOPPING)
-        ops->terminate(self, job->uid, info.life->group, job->do_kill);
-    job->do_terminate = job->do_kill = false;
-    return acted;
-}
-
-/* Jobs that are over leave the cluster, once that is written down. */
-static void retire(adli_core *core)
-{
-    for (size_t i = 0; i < core->known_count; i++) {
-        adli_kept_job *job = core->known[i];
-        if (job->number < 0 || !adli_life_over(&job->row.life))
-            continue;
-        adli_cluster_remove(core->cluster, job->number);
-        job->number = -1;
-        core->placeless = true; /* others may have what it had */
+    if (job->number >= 0) {
+        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        if (job->do_start)
+            start_group(core, job, now_s);
+        if (job->do_terminate && info.life->phase == ADLI_STOPPING)
+            ops->terminate(self, job->uid, info.life->group, job->do_kill);
+        job->do_start = job->do_terminate = job->do_kill = false;
     }
+    if (job->number < 0 || !adli_life_over(&job->row.life))
+        return;
+    /* over, and that is written down: it leaves the cluster */
+    adli_cluster_remove(core->cluster, job->number);
+    job->number = -1;
+    core->placeless = true; /* others may have what it had */
+    pthread_mutex_lock(&core->lock);
+    bool deleted = job->deleted;
+    pthread_mutex_unlock(&core->lock);
+    adli_core_stage(core, job, deleted ? STAGE_DOOMED : STAGE_OVER);
 }
 
 /* ---- the turn ---- */
 
 /* When something is due without anybody telling. */
-static double deadline(const adli_core *core, double now_s)
+static double deadline(adli_core *core, double now_s)
 {
     double next = now_s + LONGEST_WAIT_S;
     if (core->commit_failed)
         return fmin(next, core->retry_commit_s);
     next = fmin(next, fmin(core->round_wanted_s, core->next_round_s));
-    for (size_t i = 0; i < core->known_count; i++) {
-        const adli_kept_job *job = core->known[i];
-        if (job->number < 0)
-            continue;
+    for (adli_kept_job *job = adli_core_busy(core, NULL); job; job = adli_core_busy(core, job)) {
         adli_job_info info = adli_cluster_job(core->cluster, job->number);
         const adli_life *life = info.life;
         if (life->phase == ADLI_PENDING && info.replicas > 0 && life->retry_at_s > now_s)
@@ -280,15 +323,14 @@ static void tell_listener(adli_core *core)
 /* Observes, decides, commits, acts. Returns whether it did something that may show at once. */
 static bool turn(adli_core *core, double now_s)
 {
-    bool acted = false;
     take_changes(core);
-    if (adli_core_refresh_nodes(core) != ADL_OK)
+    if (adli_core_refresh_nodes(core, false) != ADL_OK)
         adli_core_log(core, "nodes: %s", adl_error());
     adli_core_observe(core, now_s);
-    adli_cluster_advance(core->cluster, now_s);
+    advance(core, now_s);
     place_new(core, now_s);
     decide(core, now_s);
-    adli_cluster_advance(core->cluster, now_s);
+    advance(core, now_s);
     adl_status status = adli_core_commit(core, now_s);
     core->commit_failed = status != ADL_OK;
     if (status != ADL_OK) {
@@ -296,9 +338,12 @@ static bool turn(adli_core *core, double now_s)
         adli_core_log(core, "not written, tried again: %s", adl_error());
         return false;
     }
-    for (size_t i = 0; i < core->known_count; i++)
-        acted |= act(core, core->known[i], now_s);
-    retire(core);
+    bool acted = !TAILQ_EMPTY(&core->todo);
+    for (adli_kept_job *job; (job = TAILQ_FIRST(&core->todo));) {
+        TAILQ_REMOVE(&core->todo, job, todo);
+        job->is_todo = false;
+        act(core, job, now_s);
+    }
     adli_core_remove_jobs(core, now_s);
     return acted || (core->placeless && isinf(core->round_wanted_s));
 }
@@ -313,25 +358,38 @@ double adli_core_step(adli_core *core)
     return deadline(core, now_s);
 }
 
-void *adli_core_controller(void *user)
+/* Waits until a turn is due; reports that come meanwhile are for the next round, and for those who listen.
+ * false: the controller is to end. */
+static bool await_turn(adli_core *core, double until_s)
 {
-    adli_core *core = user;
     for (;;) {
-        double until_s = adli_core_step(core), wait_s = until_s - adli_core_now(core);
         struct pollfd fds[] = {
             {.fd = core->wake_fd, .events = POLLIN},
             {.fd = core->backend->ops->event_fd(core->backend->self), .events = POLLIN}};
-        poll(fds, 2, wait_s > 0 ? (int)ceil(wait_s * 1000) : 0);
+        double wait_s = until_s - adli_core_now(core);
+        int ready = poll(fds, 2, wait_s > 0 ? (int)ceil(wait_s * 1000) : 0);
         uint64_t count;
         if (read(core->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
             adli_core_log(core, "wake-up: %s", strerror(errno));
         adli_core_answer_call(core);
         pthread_mutex_lock(&core->lock);
-        bool stopping = core->gone = core->stopping;
+        bool stopping = core->gone = core->stopping, urgent = core->urgent;
+        core->urgent = false;
         pthread_mutex_unlock(&core->lock);
-        if (stopping) {
-            adli_core_answer_call(core); /* one that came just now */
-            return NULL;
-        }
+        if (stopping)
+            return false;
+        if (urgent || ready <= 0 || fds[1].revents)
+            return true;
+        take_changes(core);
+        tell_listener(core);
     }
+}
+
+void *adli_core_controller(void *user)
+{
+    adli_core *core = user;
+    while (await_turn(core, adli_core_step(core)))
+        ;
+    adli_core_answer_call(core); /* one that came just now */
+    return NULL;
 }

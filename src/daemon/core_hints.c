@@ -277,6 +277,7 @@ static adl_status keep(adli_core *core, adli_kept_job *job, adli_hints_data *hin
     job->restart_cost_s = cost_s;
     job->told_s = tell ? job->hints.time_s : job->told_s;
     job->hints_new = true;
+    adli_core_changed(core, job);
     core->counters.hints++;
     adli_core_train(job);
     pthread_mutex_unlock(&core->lock);
@@ -300,7 +301,7 @@ adl_status adli_core_hints(adli_core *core, const char *ns, const char *name, co
         status = job ? keep(core, job, &hints, &kept) : adli_core_no_job(ns, name);
         pthread_mutex_unlock(&core->changes);
         if (status == ADL_OK)
-            adli_core_wake(core);
+            adli_core_wake_for_report(core);
     }
     adli_hints_fini(&hints);
     adli_buf_fini(&kept);

@@ -1,7 +1,8 @@
 /* What the files of the core share.
  *
  * Who touches what:
- *   - the controller's own: cluster, policy, backend, known, outbox, and the fields of a job so marked;
+ *   - the controller's own: cluster, policy, backend, its lists of jobs, outbox, and the fields of a job so
+ *     marked;
  *   - `lock`: everything that readers see: the list of jobs, their rows, views and hints, the node table's
  *     flags, counters. Held for copies only;
  *   - `changes`: one API call that changes something at a time; taken before `lock`, held over a commit.
@@ -9,17 +10,22 @@
  *
  * The controller moves the cluster first, then commits what became different, then publishes it as rows
  * and only then acts on the backend. What readers see is therefore always on disk, and what runs was
- * written down before. */
+ * written down before.
+ *
+ * A turn costs what happened and what runs, however many jobs wait or are over: those are on lists where
+ * nobody looks until something changes. Only a round and a change of the nodes look at every unfinished job. */
 #ifndef ADLI_CORE_IMPL_H
 #define ADLI_CORE_IMPL_H
 
-#include "daemon/core.h"
 #include "config/config.h"
+#include "daemon/core.h"
+#include "daemon/index.h"
 #include "jobspec/jobspec.h"
 #include "sched/cluster.h"
 #include "store/store.h"
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 enum {
     ADLI_UID_SIZE = 37,
@@ -56,7 +62,7 @@ typedef struct adli_row {
     double started_s, completed_s;
     char reason[32];
     char *message; /* may be NULL */
-    double last_change_s, accounted_s, attained_s, run_s, active_sum, active_weight;
+    adl_account account;
 } adli_row;
 
 typedef struct adli_train_info {
@@ -72,6 +78,9 @@ typedef struct adli_kept_job {
     double created_s;
 
     /* under lock */
+    TAILQ_ENTRY(adli_kept_job) all, changed, placed;
+    adli_index_link by_id, by_uid;
+    bool is_changed; /* on core->changed */
     adli_row row;
     bool deleted;
     adli_hints_data hints;
@@ -81,11 +90,14 @@ typedef struct adli_kept_job {
     adli_train_info train;
     adli_replica_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
-    int last_replicas;           /* of the newest group */
-    bool hints_new, deleted_new; /* for the controller */
+    int last_replicas;                   /* of the newest group */
+    bool is_new, hints_new, deleted_new; /* for the controller */
 
     /* the controller's */
-    int number; /* in the cluster; -1: over */
+    TAILQ_ENTRY(adli_kept_job) stage, touched, todo;
+    enum { STAGE_NONE, STAGE_ACTIVE, STAGE_OVER, STAGE_DOOMED } where; /* the list of `stage` */
+    bool is_touched, is_todo;
+    int number; /* in the cluster; -1: not active */
     bool do_start, do_terminate, do_kill;
     int cleaned, forgotten; /* groups up to these are over; are forgotten by the backend */
     bool failure_seen;      /* the present group's failure was noted */
@@ -98,6 +110,8 @@ typedef struct adli_kept_job {
     int before_count;
     size_t before_capacity;
 } adli_kept_job;
+
+TAILQ_HEAD(adli_kept_jobs, adli_kept_job);
 
 typedef struct adli_core_node {
     char *name, *device_type;
@@ -139,8 +153,12 @@ struct adli_core {
     double now_s, now_mono_s; /* under lock: the last answer of adli_core_now */
 
     pthread_mutex_t changes, lock;
-    adli_kept_job **jobs; /* by submission */
-    size_t job_count, job_capacity;
+    struct adli_kept_jobs jobs;    /* by submission */
+    struct adli_kept_jobs changed; /* that came, or with news for the controller, as it happened */
+    struct adli_kept_jobs placed;  /* by submission: those whose row has placed replicas */
+    int phases[ADLI_PHASES];       /* how many rows are in each */
+    adli_index by_id, by_uid;
+    int64_t looks; /* at jobs one by one, by readers; for tests */
     adli_core_node *nodes;
     int node_count;
     size_t node_capacity;
@@ -157,6 +175,7 @@ struct adli_core {
     bool running;
     int wake_fd;
     bool stopping, gone;      /* under lock: the controller should end; takes no more calls */
+    bool urgent;              /* under lock: more than a report has come */
     void (*call)(void *user); /* under lock: to be run by the controller */
     void *call_user;
     pthread_cond_t called;
@@ -164,8 +183,12 @@ struct adli_core {
     /* the controller's */
     adl_policy *policy;
     adli_cluster *cluster;
-    adli_kept_job **known; /* by submission: jobs, without those that just came */
-    size_t known_count, known_capacity;
+    struct adli_kept_jobs active, over,
+        doomed; /* in the cluster; at their end, oldest first; to be removed */
+    int active_count, over_count;
+    struct adli_kept_jobs touched; /* whose row may have to be written besides those that run */
+    struct adli_kept_jobs todo;    /* with something for the backend once that is committed */
+    int64_t visits;                /* of jobs in the controller's loops, for tests */
     adli_replica_view *scratch;
     size_t scratch_capacity;
     adli_end *ends;
@@ -193,6 +216,15 @@ struct adli_core {
 double adli_core_now(adli_core *core);
 void adli_core_log(adli_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void adli_core_wake(adli_core *core);
+/* Wakes the controller for no more than job->hints_new. */
+void adli_core_wake_for_report(adli_core *core);
+/* Under lock: a job that is the core's from now on, and one that is so no longer. */
+void adli_core_add_job(adli_core *core, adli_kept_job *job);
+void adli_core_drop_job(adli_core *core, adli_kept_job *job);
+/* Under lock: counts the job's row in or out, before and after it changes. */
+void adli_core_count_row(adli_core *core, adli_kept_job *job, bool in);
+/* Under lock: the controller looks at what is new about the job. */
+void adli_core_changed(adli_core *core, adli_kept_job *job);
 /* Under lock. NULL: no such job. */
 adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name);
 adl_status adli_core_no_job(const char *ns, const char *name);
@@ -213,8 +245,9 @@ adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *j
 ADL_MUST adl_status adli_core_finish_submissions(adli_core *core);
 
 /* ---- core_nodes.c ---- */
-/* Reads the backend's nodes into the table and hands them to the cluster (when there is one). */
-ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core);
+/* Reads the backend's nodes into the table and hands them to the cluster (when there is one) if they say
+ * something new, or anyway. */
+ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core, bool anyway);
 /* The node's number; made, as a lost one, when there is none. -1: no memory. */
 int adli_core_node_number(adli_core *core, const char *name);
 /* What one replica takes, by the core's numbers of resources. */
@@ -232,7 +265,16 @@ double adli_core_step(adli_core *core);
 void *adli_core_controller(void *core);
 /* Runs what adli_core_call wants. */
 void adli_core_answer_call(adli_core *core);
-void adli_core_executor(adli_core *core, adli_executor *out);
+/* Its row is compared at the next commit. */
+void adli_core_touch(adli_core *core, adli_kept_job *job);
+/* It has something for the backend. */
+void adli_core_plan(adli_core *core, adli_kept_job *job);
+/* All that are active. */
+void adli_core_touch_active(adli_core *core);
+/* Moves it from one of the controller's lists to another. */
+void adli_core_stage(adli_core *core, adli_kept_job *job, int stage);
+/* The jobs that have replicas or are about to, as adli_cluster_busy: NULL: the first, no more. */
+adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after);
 
 /* ---- core_observe.c ---- */
 void adli_core_observe(adli_core *core, double now_s);
@@ -271,7 +313,8 @@ void adli_core_train(adli_kept_job *job);
 /* ---- core_json.c ---- */
 void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
                    adli_buf *out);
-void adli_node_json(const adli_core *core, int node, adli_buf *out);
+/* Some nodes, as values of a list that is open; node -1: all. */
+ADL_MUST adl_status adli_nodes_json(adli_core *core, int node, adli_buf *out);
 void adli_nodes_list_json(const adli_core *core, const char *key, const int *nodes, int count,
                           adli_buf *out);
 

@@ -50,8 +50,10 @@ adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, ad
     double now_s = adli_core_now(core);
     adli_buf_puts(out, "{\"items\":[");
     pthread_mutex_lock(&core->lock);
-    for (size_t i = 0; i < core->job_count; i++) {
-        const adli_kept_job *job = core->jobs[i];
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->jobs, all)
+    {
+        core->looks++;
         if ((!ns || strcmp(ns, job->ns) == 0) &&
             (!phase || strcmp(phase, adli_phase_name(job->row.life.phase)) == 0))
             adli_job_json(core, job, NULL, now_s, out);
@@ -105,6 +107,7 @@ adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, a
         pthread_mutex_lock(&core->lock);
         job->deleted_new |= !job->deleted;
         job->deleted = true;
+        adli_core_changed(core, job);
         adli_job_json(core, job, NULL, now_s, out);
         pthread_mutex_unlock(&core->lock);
         adli_core_wake(core);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A time; 0 is "not yet". */
@@ -120,20 +121,13 @@ void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *
     adli_nodes_list_json(core, "allocation", row->placed, row->placed_count, out);
     put_what_was_asked(out, &job->spec);
     put_train(out, job);
-    double running = now_s - row->accounted_s;
-    adli_jw_number(out, "deviceSeconds", row->attained_s + (running > 0 ? running * ready : 0));
+    double running = now_s - row->account.accounted_s;
+    adli_jw_number(out, "deviceSeconds",
+                   row->account.attained_s + (running > 0 ? running * ready : 0));
     adli_jw_bool(out, "deleted", job->deleted);
     if (spec)
         adli_jw_raw(out, "spec", spec);
     adli_jw_close(out, '}');
-}
-
-static int count_on(const adli_kept_job *job, int node)
-{
-    int count = 0;
-    for (int i = 0; i < job->row.placed_count; i++)
-        count += job->row.placed[i] == node;
-    return count;
 }
 
 static void put_resources(const adli_core *core, const adli_core_node *node, const char *key,
@@ -155,17 +149,54 @@ static int64_t slots_of(const adli_core *core, const adli_core_node *node)
     return node->declared.amount[0];
 }
 
-void adli_node_json(const adli_core *core, int number, adli_buf *out)
+/* A job's replicas on one node, next to those of other jobs there. */
+typedef struct share {
+    const adli_kept_job *job;
+    int first, count; /* ranks: placed is by node */
+    struct share *next;
+} share;
+
+typedef struct shares {
+    share *items;
+    share **of; /* [node_count] */
+} shares;
+
+/* Every job that runs is looked at once, however many nodes there are. */
+static adl_status sort_by_node(adli_core *core, shares *out)
+{
+    size_t count = 0, most = 1;
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->placed, placed)
+    {
+        most += (size_t)job->row.placed_count;
+    }
+    *out = (shares){.items = adli_calloc(most, sizeof *out->items),
+                    .of = adli_calloc((size_t)core->node_count + 1, sizeof *out->of)};
+    if (!out->items || !out->of)
+        return adli_fail_memory("nodes");
+    TAILQ_FOREACH_REVERSE(job, &core->placed, adli_kept_jobs, placed)
+    {
+        const adli_row *row = &job->row;
+        core->looks++;
+        for (int i = 0, next; i < row->placed_count; i = next) {
+            share *item = &out->items[count++];
+            for (next = i + 1; next < row->placed_count && row->placed[next] == row->placed[i];)
+                next++;
+            *item = (share){job, i, next - i, out->of[row->placed[i]]};
+            out->of[row->placed[i]] = item;
+        }
+    }
+    return ADL_OK;
+}
+
+static void put_node(const adli_core *core, int number, const share *first, adli_buf *out)
 {
     const adli_core_node *node = &core->nodes[number];
     adl_resources free = node->declared;
-    for (size_t i = 0; i < core->job_count; i++) {
-        int count = count_on(core->jobs[i], number);
-        if (count == 0)
-            continue;
-        adl_resources request = adli_core_request(core, core->jobs[i]);
+    for (const share *s = first; s; s = s->next) {
+        adl_resources request = adli_core_request(core, s->job);
         for (int r = 0; r < core->resource_count; r++)
-            free.amount[r] -= count * request.amount[r];
+            free.amount[r] -= s->count * request.amount[r];
     }
     adli_jw_open(out, NULL, '{');
     adli_jw_text(out, "name", node->name);
@@ -177,20 +208,30 @@ void adli_node_json(const adli_core *core, int number, adli_buf *out)
     put_resources(core, node, "free", &free, out);
     adli_jw_int(out, "slots", slots_of(core, node));
     adli_jw_open(out, "replicas", '[');
-    for (size_t i = 0; i < core->job_count; i++) {
-        const adli_kept_job *job = core->jobs[i];
-        for (int rank = 0; rank < job->row.placed_count; rank++) {
-            if (job->row.placed[rank] != number)
-                continue;
+    for (const share *s = first; s; s = s->next)
+        for (int i = 0; i < s->count; i++) {
             adli_jw_open(out, NULL, '{');
-            adli_jw_text(out, "job", job->id);
-            adli_jw_int(out, "rank", rank);
-            adli_jw_int(out, "group", job->row.life.group);
+            adli_jw_text(out, "job", s->job->id);
+            adli_jw_int(out, "rank", s->first + i);
+            adli_jw_int(out, "group", s->job->row.life.group);
             adli_jw_close(out, '}');
         }
-    }
     adli_jw_close(out, ']');
     adli_jw_close(out, '}');
+}
+
+adl_status adli_nodes_json(adli_core *core, int node, adli_buf *out)
+{
+    shares by_node;
+    adl_status status = sort_by_node(core, &by_node);
+    for (int i = node < 0 ? 0 : node; status == ADL_OK && i < core->node_count; i++) {
+        put_node(core, i, by_node.of[i], out);
+        if (node >= 0)
+            break;
+    }
+    free(by_node.items);
+    free(by_node.of);
+    return status;
 }
 
 adl_status adli_core_cluster(adli_core *core, adli_buf *out)
@@ -209,19 +250,15 @@ adl_status adli_core_cluster(adli_core *core, adli_buf *out)
     put_time(out, "nextRound", core->next_round_s);
     adli_jw_bool(out, "draining", core->draining);
     adli_jw_open(out, "nodes", '[');
-    for (int i = 0; i < core->node_count; i++)
-        adli_node_json(core, i, out);
+    adl_status status = adli_nodes_json(core, -1, out);
     adli_jw_close(out, ']');
-    int phases[ADLI_PHASES] = {0};
-    for (size_t i = 0; i < core->job_count; i++)
-        phases[core->jobs[i]->row.life.phase]++;
     adli_jw_open(out, "jobs", '{');
     for (int i = 0; i < ADLI_PHASES; i++)
-        adli_jw_int(out, adli_phase_name((adli_phase)i), phases[i]);
+        adli_jw_int(out, adli_phase_name((adli_phase)i), core->phases[i]);
     adli_jw_close(out, '}');
     put_text(out, "dashboard", core->dashboard);
     adli_jw_int(out, "lastEvent", stats.last_event);
     adli_jw_close(out, '}');
     pthread_mutex_unlock(&core->lock);
-    return adli_buf_check(out);
+    return status == ADL_OK ? adli_buf_check(out) : status;
 }

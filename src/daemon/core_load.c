@@ -25,6 +25,7 @@ adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *j
         .preemptible = spec->preemptible,
         .fixed_replicas = fixed,
         .submit_s = job->created_s,
+        .user = (void *)job,
         .own_rules = true,
         .rules = {.grace_s = spec->grace_s >= 0 ? spec->grace_s : config->grace_s,
                   .max_retries = spec->max_retries >= 0 ? spec->max_retries : config->max_retries,
@@ -75,12 +76,7 @@ static adl_status read_row(adli_core *core, const adli_store_job *from, adli_row
     row->started_s = from->started_s;
     row->completed_s = from->completed_s;
     snprintf(row->reason, sizeof row->reason, "%s", from->reason);
-    row->last_change_s = from->last_change_s;
-    row->accounted_s = from->accounted_s;
-    row->attained_s = from->attained_s;
-    row->run_s = from->run_s;
-    row->active_sum = from->active_sum;
-    row->active_weight = from->active_weight;
+    row->account = from->account;
     adl_status status = read_nodes(core, from->wanted, &row->wanted, &row->wanted_count);
     if (status == ADL_OK)
         status = read_nodes(core, from->placed, &row->placed, &row->placed_count);
@@ -123,7 +119,7 @@ static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kep
 /* Times of the store are never after now. */
 static void notice_times(adli_core *core, const adli_store_job *from)
 {
-    const double times[] = {from->created_s, from->accounted_s, from->last_change_s,
+    const double times[] = {from->created_s, from->account.accounted_s, from->account.last_change_s,
                             from->completed_s};
     for (size_t i = 0; i < ADLI_COUNT(times); i++)
         core->now_s = fmax(core->now_s, times[i]);
@@ -134,17 +130,16 @@ static adl_status take_job(void *user, const adli_store_job *from)
 {
     adli_core *core = user;
     adli_kept_job *job = adli_calloc(1, sizeof *job);
-    if (!job ||
-        adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1, sizeof *core->jobs) != 0) {
-        free(job);
+    if (!job)
         return adli_fail_memory("jobs");
-    }
     job->number = -1;
-    core->jobs[core->job_count++] = job;
     notice_times(core, from);
     adl_status status = read_job(core, from, job);
-    if (status != ADL_OK)
+    if (status != ADL_OK) {
+        adli_core_job_free(job);
         return adli_wrap(status, "job %s/%s", from->ns, from->name);
+    }
+    adli_core_add_job(core, job);
     job->last_replicas = job->row.placed_count > 0 ? job->row.placed_count : from->group > 0;
     adli_core_train(job);
     return ADL_OK;
@@ -161,20 +156,19 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
                             .placed = row->placed,
                             .placed_count = row->placed_count,
                             .deleted = job->deleted,
-                            .last_change_s = row->last_change_s,
-                            .accounted_s = row->accounted_s,
-                            .attained_s = row->attained_s,
-                            .run_s = row->run_s,
-                            .active_sum = row->active_sum,
-                            .active_weight = row->active_weight};
+                            .account = row->account};
     adl_status status = adli_cluster_restore(core->cluster, &spec, &saved, &job->number);
     if (status != ADL_OK)
         return status;
+    adli_core_stage(core, job, STAGE_ACTIVE);
+    adli_core_touch(core, job);
     job->was_placed = row->life.group > 0;
     job->cleaned = job->forgotten = row->life.group - (row->placed_count > 0);
     job->do_start = row->life.phase == ADLI_STARTING;
     job->do_terminate = row->life.phase == ADLI_STOPPING;
     job->do_kill = job->do_terminate && row->life.killed;
+    if (job->do_start || job->do_terminate)
+        adli_core_plan(core, job);
     adli_core_report(core, job);
     return ADL_OK;
 }
@@ -182,14 +176,9 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
 /* The group a job has now; 0: none. */
 static int present_group(const adli_core *core, const char *uid)
 {
-    for (size_t i = 0; i < core->job_count; i++) {
-        const adli_kept_job *job = core->jobs[i];
-        if (strcmp(job->uid, uid) == 0)
-            return job->row.placed_count > 0 && !adli_life_over(&job->row.life)
-                       ? job->row.life.group
-                       : 0;
-    }
-    return 0;
+    const adli_kept_job *job = adli_index_find(&core->by_uid, uid);
+    bool present = job && job->row.placed_count > 0 && !adli_life_over(&job->row.life);
+    return present ? job->row.life.group : 0;
 }
 
 typedef struct stray {
@@ -235,6 +224,34 @@ static adl_status drained(void *user, const char *node)
     return ADL_OK;
 }
 
+static int by_completion(const void *a, const void *b)
+{
+    const adli_kept_job *x = *(adli_kept_job *const *)a, *y = *(adli_kept_job *const *)b;
+    return (x->row.completed_s > y->row.completed_s) - (x->row.completed_s < y->row.completed_s);
+}
+
+/* Jobs that are over, by when that was; the others go on. */
+static adl_status stage_all(adli_core *core)
+{
+    adl_status status = ADL_OK;
+    adli_kept_job *job, **over = adli_calloc(core->by_id.count + 1, sizeof(adli_kept_job *));
+    size_t count = 0;
+    if (!over)
+        return adli_fail_memory("jobs");
+    TAILQ_FOREACH(job, &core->jobs, all)
+    {
+        if (adli_life_over(&job->row.life))
+            over[count++] = job;
+        else if (status == ADL_OK)
+            status = restore(core, job);
+    }
+    qsort(over, count, sizeof(adli_kept_job *), by_completion);
+    for (size_t i = 0; i < count; i++)
+        adli_core_stage(core, over[i], over[i]->deleted ? STAGE_DOOMED : STAGE_OVER);
+    free(over);
+    return status;
+}
+
 adl_status adli_core_load(adli_core *core)
 {
     adl_status status = adli_store_jobs(core->store, take_job, core);
@@ -247,17 +264,11 @@ adl_status adli_core_load(adli_core *core)
     /* first the nodes that only allocations name, then the jobs, then the nodes again, so that jobs lose
      * what is not there any more */
     if (status == ADL_OK)
-        status = adli_core_refresh_nodes(core);
-    if (status == ADL_OK &&
-        adli_grow(&core->known, &core->known_capacity, core->job_count, sizeof *core->known) != 0)
-        status = adli_fail_memory("jobs");
-    for (size_t i = 0; status == ADL_OK && i < core->job_count; i++) {
-        core->known[core->known_count++] = core->jobs[i];
-        if (!adli_life_over(&core->jobs[i]->row.life))
-            status = restore(core, core->jobs[i]);
-    }
+        status = adli_core_refresh_nodes(core, true);
     if (status == ADL_OK)
-        status = adli_core_refresh_nodes(core);
+        status = stage_all(core);
+    if (status == ADL_OK)
+        status = adli_core_refresh_nodes(core, true);
     if (status == ADL_OK)
         forget_strays(core);
     core->placeless = true;

@@ -58,10 +58,10 @@ static void put_completions(adli_buf *out, const adli_counters *counters)
 
 static void put_jobs(adli_buf *out, const adli_core *core)
 {
-    int phases[ADLI_PHASES] = {0}, wanted = 0, placed = 0, ready = 0;
-    for (size_t i = 0; i < core->job_count; i++) {
-        const adli_kept_job *job = core->jobs[i];
-        phases[job->row.life.phase]++;
+    int wanted = 0, placed = 0, ready = 0;
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->jobs, all)
+    {
         wanted += job->row.wanted_count;
         placed += job->row.placed_count;
         ready +=
@@ -70,7 +70,7 @@ static void put_jobs(adli_buf *out, const adli_core *core)
     family(out, "adaptdl_jobs", "gauge", "Jobs by phase.");
     for (int i = 0; i < ADLI_PHASES; i++)
         adli_buf_printf(out, "adaptdl_jobs{phase=\"%s\"} %d\n", adli_phase_name((adli_phase)i),
-                        phases[i]);
+                        core->phases[i]);
     single(out, "adaptdl_replicas_wanted", "gauge", "Replicas of all allocations.", wanted);
     single(out, "adaptdl_replicas_started", "gauge", "Replicas of the present groups.", placed);
     single(out, "adaptdl_replicas_ready", "gauge", "Replicas that run.", ready);
@@ -79,9 +79,18 @@ static void put_jobs(adli_buf *out, const adli_core *core)
 static void put_nodes(adli_buf *out, const adli_core *core)
 {
     int ready = 0, draining = 0;
+    adl_resources taken = {{0}};
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->placed, placed)
+    {
+        adl_resources request = adli_core_request(core, job);
+        for (int r = 0; r < core->resource_count; r++)
+            taken.amount[r] += job->row.placed_count * request.amount[r];
+    }
     for (int n = 0; n < core->node_count; n++) {
-        ready += core->nodes[n].ready && !core->nodes[n].drained;
-        draining += core->nodes[n].drained;
+        bool drained = core->nodes[n].drained || core->draining;
+        ready += core->nodes[n].ready && !drained;
+        draining += drained;
     }
     family(out, "adaptdl_nodes", "gauge", "Nodes by state.");
     adli_buf_printf(out, "adaptdl_nodes{state=\"ready\"} %d\n", ready);
@@ -100,10 +109,8 @@ static void put_nodes(adli_buf *out, const adli_core *core)
                 if (!used && core->nodes[n].known_resource[r] && core->nodes[n].ready)
                     sum += (double)core->nodes[n].declared.amount[r];
             }
-            for (size_t i = 0; used && i < core->job_count; i++)
-                if (core->jobs[i]->row.placed_count > 0)
-                    sum += (double)core->jobs[i]->row.placed_count *
-                           (double)adli_core_request(core, core->jobs[i]).amount[r];
+            if (used)
+                sum = (double)taken.amount[r];
             if (!known)
                 continue;
             adli_buf_printf(out, "%s{resource=\"", name);

@@ -157,14 +157,14 @@ static bool same_node(const adl_node *a, const adl_node *b)
            memcmp(&a->drained, &b->drained, sizeof a->drained) == 0;
 }
 
-/* Hands the table to the cluster when it says something new. */
-static adl_status hand_over(adli_core *core, double now_s)
+/* Hands the table to the cluster when it says something new, or anyway. */
+static adl_status hand_over(adli_core *core, bool anyway, double now_s)
 {
     if (adli_grow(&core->sched_nodes, &core->sched_capacity,
                   core->node_count > 0 ? (size_t)core->node_count : 1,
                   sizeof *core->sched_nodes) != 0)
         return adli_fail_memory("nodes");
-    bool changed = core->sched_count != core->node_count;
+    bool changed = core->sched_count != core->node_count || core->held != core->draining;
     for (int i = 0; i < core->node_count; i++) {
         adl_node node = seen_node(core, &core->nodes[i]);
         changed |= i >= core->sched_count || !same_node(&node, &core->sched_nodes[i]);
@@ -172,18 +172,18 @@ static adl_status hand_over(adli_core *core, double now_s)
     }
     core->sched_count = core->node_count;
     core->held = core->draining;
-    if (!core->cluster)
-        return ADL_OK;
-    for (size_t i = 0; i < core->known_count; i++)
-        if (core->known[i]->number >= 0)
-            adli_cluster_set_request(core->cluster, core->known[i]->number,
-                                     adli_core_request(core, core->known[i]));
-    int withdrawn;
-    adl_status status =
-        adli_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
-                               core->sched_nodes, core->node_count, now_s, &withdrawn);
     core->placeless |= changed;
-    return status;
+    if (!core->cluster || (!changed && !anyway))
+        return ADL_OK;
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->active, stage)
+    {
+        adli_cluster_set_request(core->cluster, job->number, adli_core_request(core, job));
+    }
+    adli_core_touch_active(core); /* what was said of them may not be true any more */
+    int withdrawn;
+    return adli_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
+                                  core->sched_nodes, core->node_count, now_s, &withdrawn);
 }
 
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job)
@@ -226,7 +226,7 @@ bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool draine
     return fits;
 }
 
-adl_status adli_core_refresh_nodes(adli_core *core)
+adl_status adli_core_refresh_nodes(adli_core *core, bool anyway)
 {
     const adli_backend_node *nodes;
     int count;
@@ -239,7 +239,7 @@ adl_status adli_core_refresh_nodes(adli_core *core)
     for (int i = 0; status == ADL_OK && i < count; i++)
         status = take_node(core, &nodes[i], now_s);
     if (status == ADL_OK)
-        status = hand_over(core, now_s);
+        status = hand_over(core, anyway, now_s);
     pthread_mutex_unlock(&core->lock);
     return status;
 }
@@ -270,7 +270,7 @@ adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_b
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
         core->nodes[number].drained = drain;
-        adli_node_json(core, number, out);
+        status = adli_nodes_json(core, number, out);
         pthread_mutex_unlock(&core->lock);
         adli_core_wake(core);
     }
@@ -323,9 +323,8 @@ adl_status adli_core_nodes(adli_core *core, adli_buf *out)
 {
     pthread_mutex_lock(&core->lock);
     adli_buf_puts(out, "{\"items\":[");
-    for (int i = 0; i < core->node_count; i++)
-        adli_node_json(core, i, out);
+    adl_status status = adli_nodes_json(core, -1, out);
     adli_buf_puts(out, "]}");
     pthread_mutex_unlock(&core->lock);
-    return adli_buf_check(out);
+    return status == ADL_OK ? adli_buf_check(out) : status;
 }

@@ -188,6 +188,7 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
                                                     core->scratch, wanted, &count);
     if (status == ADL_ENOENT && phase == ADLI_STARTING) {
         job->do_start = true;
+        adli_core_plan(core, job);
         return;
     }
     adli_observed seen = {.started = wanted, .interrupted = wanted};
@@ -211,7 +212,6 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
 
 void adli_core_observe(adli_core *core, double now_s)
 {
-    for (size_t i = 0; i < core->known_count; i++)
-        if (core->known[i]->number >= 0)
-            observe_job(core, core->known[i], now_s);
+    for (adli_kept_job *job = adli_core_busy(core, NULL); job; job = adli_core_busy(core, job))
+        observe_job(core, job, now_s);
 }

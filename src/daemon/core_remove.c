@@ -1,18 +1,6 @@
 /* The end of a job's record: its files first, then its row. Killed in between, it is done again. */
 #include "daemon/core_impl.h"
 
-#include <string.h>
-
-static void drop(adli_kept_job **list, size_t *count, const adli_kept_job *job)
-{
-    for (size_t i = 0; i < *count; i++)
-        if (list[i] == job) {
-            memmove(&list[i], &list[i + 1], (*count - i - 1) * sizeof *list);
-            --*count;
-            return;
-        }
-}
-
 static adl_status remove_job(adli_core *core, adli_kept_job *job, double now_s)
 {
     core->backend->ops->remove(core->backend->self, job->uid);
@@ -23,48 +11,26 @@ static adl_status remove_job(adli_core *core, adli_kept_job *job, double now_s)
     adl_status status = adli_store_commit(core->store);
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
-        drop(core->jobs, &core->job_count, job);
+        adli_core_drop_job(core, job);
         core->counters.deleted++;
         pthread_mutex_unlock(&core->lock);
-        drop(core->known, &core->known_count, job);
     }
     pthread_mutex_unlock(&core->changes);
-    if (status == ADL_OK)
-        adli_core_job_free(job);
-    return status;
-}
-
-/* The finished job that has been over for longest, when there are too many. */
-static adli_kept_job *oldest_surplus(adli_core *core)
-{
-    adli_kept_job *oldest = NULL;
-    int finished = 0;
-    for (size_t i = 0; i < core->known_count; i++) {
-        adli_kept_job *job = core->known[i];
-        if (job->number >= 0)
-            continue;
-        finished++;
-        if (!oldest || job->row.completed_s < oldest->row.completed_s)
-            oldest = job;
-    }
-    return finished > core->config.store.finished_jobs ? oldest : NULL;
-}
-
-static adli_kept_job *deleted_and_over(adli_core *core)
-{
-    adli_kept_job *found = NULL;
-    pthread_mutex_lock(&core->lock);
-    for (size_t i = 0; !found && i < core->known_count; i++)
-        if (core->known[i]->number < 0 && core->known[i]->deleted)
-            found = core->known[i];
-    pthread_mutex_unlock(&core->lock);
-    return found;
+    if (status != ADL_OK)
+        return status;
+    adli_core_stage(core, job, STAGE_NONE);
+    if (job->is_touched)
+        TAILQ_REMOVE(&core->touched, job, touched);
+    adli_core_job_free(job);
+    return ADL_OK;
 }
 
 void adli_core_remove_jobs(adli_core *core, double now_s)
 {
     adli_kept_job *job;
-    while ((job = deleted_and_over(core)) || (job = oldest_surplus(core)))
+    while (core->over_count > core->config.store.finished_jobs) /* those over for longest */
+        adli_core_stage(core, TAILQ_FIRST(&core->over), STAGE_DOOMED);
+    while ((job = TAILQ_FIRST(&core->doomed)))
         if (remove_job(core, job, now_s) != ADL_OK) {
             adli_core_log(core, "not removed, tried again: %s", adl_error());
             core->commit_failed = true;

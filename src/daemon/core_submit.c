@@ -45,8 +45,12 @@ adl_status adli_core_finish_submissions(adli_core *core)
 {
     char path[PATH_SIZE], stray[PATH_SIZE + 260];
     adl_status status = ADL_OK;
-    for (size_t i = 0; status == ADL_OK && i < core->job_count; i++)
-        status = move_files(core, core->jobs[i]->uid);
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->jobs, all)
+    {
+        if (status == ADL_OK)
+            status = move_files(core, job->uid);
+    }
     incoming_path(core, "", path);
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
@@ -184,7 +188,9 @@ static adl_status commit_job(adli_core *core, const adli_kept_job *job)
 static void admit(adli_core *core, adli_kept_job *job, adli_buf *out)
 {
     pthread_mutex_lock(&core->lock);
-    core->jobs[core->job_count++] = job;
+    adli_core_add_job(core, job);
+    job->is_new = true;
+    adli_core_changed(core, job);
     core->last_created_s = job->created_s;
     core->counters.submitted++;
     adli_job_json(core, job, job->spec.json, job->created_s, out);
@@ -192,15 +198,6 @@ static void admit(adli_core *core, adli_kept_job *job, adli_buf *out)
     job->spec.json = NULL;
     pthread_mutex_unlock(&core->lock);
     adli_core_wake(core);
-}
-
-static adl_status reserve(adli_core *core)
-{
-    pthread_mutex_lock(&core->lock);
-    int failed =
-        adli_grow(&core->jobs, &core->job_capacity, core->job_count + 1, sizeof *core->jobs);
-    pthread_mutex_unlock(&core->lock);
-    return failed ? adli_fail_memory("jobs") : ADL_OK;
 }
 
 /* The committed job's files; when they cannot be moved the job is taken back. */
@@ -239,10 +236,8 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
     pthread_mutex_lock(&core->changes);
     if (status == ADL_OK)
         status = name_job(core, job);
-    if (status == ADL_OK)
-        status = reserve(core);
     /* only submit, under `changes`, writes last_created_s: order of submission is order of time */
-    job->created_s = job->row.last_change_s = job->row.accounted_s =
+    job->created_s = job->row.account.last_change_s = job->row.account.accounted_s =
         now_s > core->last_created_s ? now_s : core->last_created_s;
     if (status == ADL_OK && dry_run) {
         pthread_mutex_lock(&core->lock);

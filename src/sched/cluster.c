@@ -26,17 +26,26 @@ adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **
         cluster->options.pool = cluster->own_pool;
     }
     cluster->last_round_s = cluster->last_submit_s = -HUGE_VAL;
-    return ADL_OK;
+    TAILQ_INIT(&cluster->live);
+    TAILQ_INIT(&cluster->busy);
+    adl_status status = adli_cluster_size_tables(cluster, options->node_count);
+    if (status != ADL_OK) {
+        adli_cluster_free(cluster);
+        *out = NULL;
+    }
+    return status;
 }
 
 static void release(adli_cluster *cluster, job *j)
 {
+    if (!j)
+        return;
     adl_speedup_free(j->model);
     adli_pool_leave(cluster->options.pool, j->known);
     free(j->placed);
     free(j->nodes);
     free(j->name);
-    *j = (job){.life = {.phase = ADLI_FAILED}};
+    free(j);
 }
 
 void adli_cluster_free(adli_cluster *cluster)
@@ -44,64 +53,107 @@ void adli_cluster_free(adli_cluster *cluster)
     if (!cluster)
         return;
     for (size_t i = 0; i < cluster->job_count; i++)
-        release(cluster, &cluster->jobs[i]);
+        release(cluster, cluster->jobs[i]);
     adli_pool_free(cluster->own_pool);
     adl_decision_fini(&cluster->decision);
-    free(cluster->used);
+    free(cluster->claimed);
+    free(cluster->occupied);
+    free(cluster->orders);
     free(cluster->view_job);
     free(cluster->views);
+    free(cluster->free_numbers);
     free(cluster->jobs);
     free(cluster);
+}
+
+/* A number for a new job, and room to give it back later without failing. */
+static adl_status take_number(adli_cluster *cluster, int *number)
+{
+    if (cluster->free_count > 0) {
+        *number = cluster->free_numbers[--cluster->free_count];
+        return ADL_OK;
+    }
+    if (adli_grow(&cluster->jobs, &cluster->job_capacity, cluster->job_count + 1,
+                  sizeof *cluster->jobs) != 0 ||
+        adli_grow(&cluster->free_numbers, &cluster->free_capacity, cluster->job_count + 1,
+                  sizeof *cluster->free_numbers) != 0)
+        return adli_fail_memory("jobs");
+    *number = (int)cluster->job_count++;
+    cluster->jobs[*number] = NULL;
+    return ADL_OK;
+}
+
+static void give_back(adli_cluster *cluster, int number)
+{
+    cluster->jobs[number] = NULL;
+    cluster->free_numbers[cluster->free_count++] = number;
 }
 
 adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *number)
 {
     if (spec->submit_s < cluster->last_submit_s)
         return adli_fail(ADL_EINVAL, "job %s: submitted before the job before it", spec->name);
-    if (adli_grow(&cluster->jobs, &cluster->job_capacity, cluster->job_count + 1,
-                  sizeof *cluster->jobs) != 0)
-        return adli_fail_memory("jobs");
-    adli_pool_member *known;
-    adl_status status = adli_pool_join(cluster->options.pool, spec->application, &known);
+    adl_status status = take_number(cluster, number);
     if (status != ADL_OK)
         return status;
-    char *name = adli_strdup(spec->name);
-    if (!name) {
-        adli_pool_leave(cluster->options.pool, known);
-        return adli_fail_memory("job name");
+    job *j = adli_calloc(1, sizeof *j);
+    char *name = j ? adli_strdup(spec->name) : NULL;
+    adli_pool_member *known = NULL;
+    status = name ? adli_pool_join(cluster->options.pool, spec->application, &known)
+                  : adli_fail_memory("job");
+    if (status != ADL_OK) {
+        free(name);
+        free(j);
+        give_back(cluster, *number);
+        return status;
     }
-    job *j = &cluster->jobs[cluster->job_count];
-    *j = (job){.name = name, .known = known, .spec = *spec, .accounted_s = spec->submit_s};
+    *j = (job){
+        .number = *number, .seq = cluster->next_seq++, .name = name, .known = known, .spec = *spec};
     j->spec.name = name;
     j->spec.application = NULL;
-    j->last_change_s = spec->submit_s;
-    *number = cluster->base + (int)cluster->job_count++;
+    j->account.accounted_s = j->account.last_change_s = spec->submit_s;
+    cluster->jobs[*number] = j;
+    TAILQ_INSERT_TAIL(&cluster->live, j, live);
+    cluster->live_count++;
     cluster->last_submit_s = spec->submit_s;
     return ADL_OK;
 }
 
 static job *find(const adli_cluster *cluster, int number)
 {
-    return &cluster->jobs[number - cluster->base];
+    return cluster->jobs[number];
 }
 
-static adl_status copy_nodes(int **to, size_t *capacity, const int *from, int count)
+/* Nearly always it is the newest of those already there: rounds go by submission. */
+void adli_cluster_stir(adli_cluster *cluster, job *j)
 {
-    if (adli_grow(to, capacity, (size_t)count, sizeof **to) != 0)
-        return adli_fail_memory("allocation");
-    if (count)
-        memcpy(*to, from, (size_t)count * sizeof **to);
-    return ADL_OK;
+    if (j->is_busy)
+        return;
+    job *after = TAILQ_LAST(&cluster->busy, adli_sched_jobs);
+    if (j->deleted && j->replicas == 0) /* takes nothing from anybody: its place does not matter */
+        after = NULL;
+    while (after && after->seq > j->seq)
+        after = TAILQ_PREV(after, adli_sched_jobs, busy);
+    if (after)
+        TAILQ_INSERT_AFTER(&cluster->busy, after, j, busy);
+    else
+        TAILQ_INSERT_HEAD(&cluster->busy, j, busy);
+    j->is_busy = true;
 }
 
-/* The wanted allocation, with room for where it will be started: a start cannot fail. */
-static adl_status want(job *j, const int *nodes, int count)
+static void rest(adli_cluster *cluster, job *j)
 {
-    adl_status status = copy_nodes(&j->nodes, &j->nodes_capacity, nodes, count);
-    if (status == ADL_OK &&
-        adli_grow(&j->placed, &j->placed_capacity, (size_t)count, sizeof *j->placed) != 0)
-        status = adli_fail_memory("allocation");
-    return status;
+    if (j->is_busy)
+        TAILQ_REMOVE(&cluster->busy, j, busy);
+    j->is_busy = false;
+}
+
+/* No longer one of the unfinished. */
+static void retire(adli_cluster *cluster, job *j)
+{
+    rest(cluster, j);
+    TAILQ_REMOVE(&cluster->live, j, live);
+    cluster->live_count--;
 }
 
 adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec,
@@ -111,16 +163,17 @@ adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec
     if (status != ADL_OK)
         return status;
     job *j = find(cluster, *number);
-    status = want(j, saved->nodes, saved->replicas);
-    if (status == ADL_OK)
-        status = copy_nodes(&j->placed, &j->placed_capacity, saved->placed, saved->placed_count);
+    status = adli_cluster_want(cluster, j, saved->nodes, saved->replicas);
+    if (status == ADL_OK && adli_grow(&j->placed, &j->placed_capacity, (size_t)saved->placed_count,
+                                      sizeof *j->placed) != 0)
+        status = adli_fail_memory("allocation");
     if (status != ADL_OK) {
+        retire(cluster, j);
+        give_back(cluster, *number);
         release(cluster, j);
-        cluster->job_count--;
         return status;
     }
-    j->replicas = saved->replicas;
-    j->placed_count = saved->placed_count;
+    adli_cluster_settle(cluster, j, saved->placed, saved->placed_count);
     j->moved = saved->replicas != saved->placed_count ||
                (saved->replicas > 0 &&
                 memcmp(saved->nodes, saved->placed, (size_t)saved->replicas * sizeof(int)) != 0);
@@ -128,18 +181,9 @@ adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec
     /* until it is observed: a group that was started is there */
     j->seen = (adli_observed){.started = saved->placed_count, .alive = saved->placed_count};
     j->deleted = saved->deleted;
-    j->last_change_s = saved->last_change_s;
-    j->accounted_s = saved->accounted_s;
-    j->attained_s = saved->attained_s;
-    j->run_s = saved->run_s;
-    j->active_sum = saved->active_sum;
-    j->active_weight = saved->active_weight;
+    j->account = saved->account;
+    adli_cluster_stir(cluster, j);
     return ADL_OK;
-}
-
-void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources request)
-{
-    find(cluster, number)->spec.request = request;
 }
 
 void adli_cluster_set_preemptible(adli_cluster *cluster, int number, bool preemptible)
@@ -149,33 +193,34 @@ void adli_cluster_set_preemptible(adli_cluster *cluster, int number, bool preemp
 
 void adli_cluster_delete(adli_cluster *cluster, int number)
 {
-    find(cluster, number)->deleted = true;
+    job *j = find(cluster, number);
+    j->deleted = true;
+    if (!adli_life_over(&j->life))
+        adli_cluster_stir(cluster, j);
 }
 
 void adli_cluster_remove(adli_cluster *cluster, int number)
 {
-    release(cluster, find(cluster, number));
-    size_t gone = 0;
-    while (gone < cluster->job_count && !cluster->jobs[gone].name)
-        gone++;
-    memmove(cluster->jobs, cluster->jobs + gone,
-            (cluster->job_count - gone) * sizeof *cluster->jobs);
-    cluster->job_count -= gone;
-    cluster->base += (int)gone;
-    cluster->first_unfinished =
-        cluster->first_unfinished > (int)gone ? cluster->first_unfinished - (int)gone : 0;
+    job *j = find(cluster, number);
+    if (!adli_life_over(&j->life)) /* not a good idea, but the caller's */
+        retire(cluster, j);
+    (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
+    adli_cluster_settle(cluster, j, NULL, 0);
+    release(cluster, j);
+    give_back(cluster, number);
 }
 
 static void account(job *j, double now_s)
 {
-    double passed_s = now_s - j->accounted_s;
+    adl_account *account = &j->account;
+    double passed_s = now_s - account->accounted_s;
     if (passed_s <= 0)
         return;
     if (j->seen.alive > 0) {
-        j->attained_s += passed_s * j->seen.alive;
-        j->run_s += passed_s;
+        account->attained_s += passed_s * j->seen.alive;
+        account->run_s += passed_s;
     }
-    j->accounted_s = now_s;
+    account->accounted_s = now_s;
 }
 
 void adli_cluster_observe(adli_cluster *cluster, int number, const adli_observed *seen,
@@ -184,36 +229,32 @@ void adli_cluster_observe(adli_cluster *cluster, int number, const adli_observed
     job *j = find(cluster, number);
     account(j, now_s);
     j->seen = *seen;
+    if (!adli_life_over(&j->life))
+        adli_cluster_stir(cluster, j);
 }
 
-static void act(adli_cluster *cluster, int number, adli_action action)
+/* What the action means here, and an order for whoever carries it out. There is room for one. */
+static void act(adli_cluster *cluster, job *j, adli_action action, double now_s)
 {
-    const adli_executor *executor = &cluster->options.executor;
-    job *j = find(cluster, number);
-    switch (action) {
-    case ADLI_START:
+    if (action == ADLI_NOTHING)
+        return;
+    adli_order *order = &cluster->orders[cluster->order_count++];
+    *order = (adli_order){
+        .action = action, .job = j->number, .user = j->spec.user, .group = j->life.group};
+    if (action == ADLI_START) {
         j->moved = false;
-        if (j->replicas) /* room was made when the allocation was */
-            memcpy(j->placed, j->nodes, (size_t)j->replicas * sizeof *j->placed);
-        j->placed_count = j->replicas;
-        executor->start(executor->self, number, j->nodes, j->replicas, j->life.group);
-        break;
-    case ADLI_TERMINATE:
-    case ADLI_KILL:
-        executor->terminate(executor->self, number, action == ADLI_KILL);
-        break;
-    case ADLI_CLEAN:
+        adli_cluster_settle(cluster, j, j->nodes, j->replicas);
+        account(j, now_s);
+        j->seen = (adli_observed){.started = j->replicas, .alive = j->replicas};
+        order->nodes = j->placed;
+        order->replicas = j->placed_count;
+    } else if (action == ADLI_CLEAN) {
         j->seen = (adli_observed){0};
-        j->placed_count = 0;
-        if (executor->clean)
-            executor->clean(executor->self, number);
+        adli_cluster_settle(cluster, j, NULL, 0);
         if (adli_life_over(&j->life))
-            j->replicas = 0;
+            (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
         if (j->life.phase == ADLI_SUCCEEDED)
             adli_pool_finished(cluster->options.pool, j->known, j->progress);
-        break;
-    case ADLI_NOTHING:
-        break;
     }
 }
 
@@ -222,11 +263,13 @@ static const adli_rules *rules_of(const adli_cluster *cluster, const job *j)
     return j->spec.own_rules ? &j->spec.rules : &cluster->options.rules;
 }
 
-/* Returns whether anything changed. */
-static bool advance(adli_cluster *cluster, int index, double now_s)
+/* *changed: did anything? */
+static adl_status advance(adli_cluster *cluster, job *j, double now_s, bool *changed)
 {
-    job *j = &cluster->jobs[index];
-    for (bool changed = false;; changed = true) {
+    for (;;) {
+        if (adli_grow(&cluster->orders, &cluster->order_capacity, cluster->order_count + 1,
+                      sizeof *cluster->orders) != 0)
+            return adli_fail_memory("orders");
         adli_phase before = j->life.phase;
         bool waits = cluster->options.wait_for_room && before == ADLI_PENDING && j->replicas > 0 &&
                      !adli_cluster_has_room(cluster, j);
@@ -234,31 +277,45 @@ static bool advance(adli_cluster *cluster, int index, double now_s)
         j->seen.moved = j->moved;
         j->seen.deleted = j->deleted;
         adli_action action = adli_lifecycle(&j->life, &j->seen, rules_of(cluster, j), now_s);
-        act(cluster, cluster->base + index, action);
+        act(cluster, j, action, now_s);
         if (action == ADLI_NOTHING && j->life.phase == before)
-            return changed;
+            return ADL_OK;
+        *changed = true;
     }
 }
 
-void adli_cluster_advance(adli_cluster *cluster, double now_s)
+static adl_status advance_all(adli_cluster *cluster, double now_s)
 {
-    bool again = true;
-    while (again) {
+    adl_status status = ADL_OK;
+    for (bool again = true; again && status == ADL_OK;) {
         again = false;
-        for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
-            if (!adli_life_over(&cluster->jobs[i].life))
-                again |= advance(cluster, i, now_s);
+        for (job *j = TAILQ_FIRST(&cluster->busy), *next; j && status == ADL_OK; j = next) {
+            next = TAILQ_NEXT(j, busy);
+            cluster->visits++;
+            status = advance(cluster, j, now_s, &again);
+            if (adli_life_over(&j->life))
+                retire(cluster, j);
+            else if (j->life.phase == ADLI_PENDING && j->replicas == 0 && !j->deleted)
+                rest(cluster, j);
+        }
         /* what one job gives up may be what another waits for */
         again &= cluster->options.wait_for_room;
     }
-    while (cluster->first_unfinished < (int)cluster->job_count &&
-           adli_life_over(&cluster->jobs[cluster->first_unfinished].life))
-        cluster->first_unfinished++;
+    return status;
+}
+
+adl_status adli_cluster_advance(adli_cluster *cluster, double now_s, adli_orders *orders)
+{
+    cluster->order_count = 0;
+    adl_status status = advance_all(cluster, now_s);
+    *orders = (adli_orders){cluster->orders, cluster->order_count};
+    return status;
 }
 
 static double mean_active(const job *j)
 {
-    return j->active_weight > 0 ? j->active_sum / j->active_weight : 0;
+    const adl_account *account = &j->account;
+    return account->active_weight > 0 ? account->active_sum / account->active_weight : 0;
 }
 
 static adl_job view_of(const adli_cluster *cluster, const job *j)
@@ -271,9 +328,9 @@ static adl_job view_of(const adli_cluster *cluster, const job *j)
                      .allocation = j->nodes,
                      .replicas = j->replicas,
                      .submit_s = j->spec.submit_s,
-                     .last_change_s = j->last_change_s,
-                     .attained_s = j->attained_s,
-                     .run_s = j->run_s,
+                     .last_change_s = j->account.last_change_s,
+                     .attained_s = j->account.attained_s,
+                     .run_s = j->account.run_s,
                      .mean_active = mean_active(j),
                      .restart_cost_s = j->restart_cost_s,
                      .restarts = j->life.group > 0 ? j->life.group - 1 : 0,
@@ -290,26 +347,23 @@ static adl_job view_of(const adli_cluster *cluster, const job *j)
 
 static adl_status make_snapshot(adli_cluster *cluster, double now_s)
 {
-    size_t most = cluster->job_count - (size_t)cluster->first_unfinished;
-    if (adli_grow(&cluster->views, &cluster->view_capacity, most ? most : 1,
-                  sizeof *cluster->views) != 0 ||
-        adli_grow(&cluster->view_job, &cluster->view_job_capacity, most ? most : 1,
+    size_t most = cluster->live_count > 0 ? (size_t)cluster->live_count : 1;
+    if (adli_grow(&cluster->views, &cluster->view_capacity, most, sizeof *cluster->views) != 0 ||
+        adli_grow(&cluster->view_job, &cluster->view_job_capacity, most,
                   sizeof *cluster->view_job) != 0)
         return adli_fail_memory("snapshot");
-    int count = 0;
-    for (int i = cluster->first_unfinished; i < (int)cluster->job_count; i++)
-        if (!adli_life_over(&cluster->jobs[i].life))
-            cluster->view_job[count++] = cluster->base + i;
     double weight = isfinite(cluster->last_round_s) ? now_s - cluster->last_round_s : 1;
-    for (int i = 0; i < count; i++) {
-        job *j = find(cluster, cluster->view_job[i]);
+    int count = 0;
+    for (job *j = TAILQ_FIRST(&cluster->live); j; j = TAILQ_NEXT(j, live)) {
+        cluster->visits++;
         adl_status status = adli_cluster_learn(cluster, j);
         if (status != ADL_OK)
             return status;
         account(j, now_s);
-        j->active_sum += weight * count;
-        j->active_weight += weight;
-        cluster->views[i] = view_of(cluster, j);
+        j->account.active_sum += weight * cluster->live_count;
+        j->account.active_weight += weight;
+        cluster->view_job[count] = j->number;
+        cluster->views[count++] = view_of(cluster, j);
     }
     const adli_cluster_options *options = &cluster->options;
     cluster->snapshot = (adl_snapshot){.resource_names = options->resource_names,
@@ -325,32 +379,50 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
     return ADL_OK;
 }
 
-static adl_status adopt(job *j, const adl_job_decision *decided, double now_s)
+static adl_status adopt(adli_cluster *cluster, job *j, const adl_job_decision *decided,
+                        double now_s)
 {
     size_t bytes = (size_t)decided->replicas * sizeof *j->nodes;
     if (decided->replicas == j->replicas &&
         (bytes == 0 || memcmp(decided->nodes, j->nodes, bytes) == 0))
         return ADL_OK;
-    adl_status status = want(j, decided->nodes, decided->replicas);
+    adl_status status = adli_cluster_want(cluster, j, decided->nodes, decided->replicas);
     if (status != ADL_OK)
         return status;
-    j->replicas = decided->replicas;
     j->moved = true;
-    j->last_change_s = now_s;
+    j->account.last_change_s = now_s;
     return ADL_OK;
 }
 
-adl_status adli_cluster_round(adli_cluster *cluster, double now_s)
+/* Those that want replicas, in their order, without looking for each one's place. */
+static void rebuild_busy(adli_cluster *cluster)
 {
+    TAILQ_INIT(&cluster->busy);
+    for (job *j = TAILQ_FIRST(&cluster->live); j; j = TAILQ_NEXT(j, live)) {
+        j->is_busy |= j->replicas > 0;
+        if (j->is_busy)
+            TAILQ_INSERT_TAIL(&cluster->busy, j, busy);
+    }
+}
+
+adl_status adli_cluster_round(adli_cluster *cluster, double now_s, adli_orders *orders)
+{
+    *orders = (adli_orders){0};
     adl_status status = make_snapshot(cluster, now_s);
     if (status == ADL_OK)
         status = adl_policy_decide(cluster->options.policy, &cluster->snapshot, &cluster->decision);
     cluster->last_round_s = now_s;
     for (int i = 0; status == ADL_OK && i < cluster->snapshot.job_count; i++)
-        status = adopt(find(cluster, cluster->view_job[i]), &cluster->decision.jobs[i], now_s);
-    if (status == ADL_OK)
-        adli_cluster_advance(cluster, now_s);
-    return status;
+        status =
+            adopt(cluster, find(cluster, cluster->view_job[i]), &cluster->decision.jobs[i], now_s);
+    rebuild_busy(cluster);
+    return status == ADL_OK ? adli_cluster_advance(cluster, now_s, orders) : status;
+}
+
+int adli_cluster_busy(const adli_cluster *cluster, int after)
+{
+    const job *j = after < 0 ? TAILQ_FIRST(&cluster->busy) : TAILQ_NEXT(find(cluster, after), busy);
+    return j ? j->number : -1;
 }
 
 const adl_snapshot *adli_cluster_snapshot(const adli_cluster *cluster)
@@ -371,17 +443,13 @@ int adli_cluster_round_job(const adli_cluster *cluster, int index)
 adli_job_info adli_cluster_job(const adli_cluster *cluster, int number)
 {
     const job *j = find(cluster, number);
-    return (adli_job_info){.life = &j->life,
+    return (adli_job_info){.user = j->spec.user,
+                           .life = &j->life,
                            .nodes = j->nodes,
                            .replicas = j->replicas,
                            .placed = j->placed,
                            .placed_count = j->placed_count,
-                           .attained_s = j->attained_s,
-                           .run_s = j->run_s,
-                           .last_change_s = j->last_change_s,
-                           .accounted_s = j->accounted_s,
-                           .active_sum = j->active_sum,
-                           .active_weight = j->active_weight,
+                           .account = &j->account,
                            .mean_active = mean_active(j),
                            .most_replicas = adli_cluster_cap(cluster, j),
                            .model = j->model};

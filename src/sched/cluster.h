@@ -1,9 +1,14 @@
 /* A cluster as its scheduler sees it: nodes, jobs, what the jobs report, and the allocation rounds.
- * No clock, no I/O: time comes in as an argument, and starting and stopping replicas goes out through
- * an executor. The daemon puts real processes behind it, the simulator pretended ones. */
+ * No clock, no I/O: time comes in as an argument, and what is to be done comes out as a list of orders. The
+ * daemon carries them out with real processes, the simulator with pretended ones; then they tell what they
+ * see.
+ *
+ * What a call costs depends on the jobs that have replicas, or get some, not on those that wait; only a round
+ * looks at every unfinished job, once. */
 #ifndef ADLI_CLUSTER_H
 #define ADLI_CLUSTER_H
 
+#include "adaptdl/account.h"
 #include "adaptdl/policy.h"
 #include "base/status.h"
 #include "sched/lifecycle.h"
@@ -24,6 +29,7 @@ typedef struct adli_job_spec {
     const double *type_speeds; /* [ADL_MAX_TYPES] see adl_type_model; borrowed; may be NULL */
     bool own_rules;            /* rules are the job's own, not the cluster's */
     adli_rules rules;
+    void *user; /* the caller's: in orders and in adli_cluster_job */
 } adli_job_spec;
 
 /* What a running job reports. profile is copied. */
@@ -41,14 +47,21 @@ typedef struct adli_report {
     double remaining_steps;
 } adli_report;
 
-/* How replicas are started and stopped. Each function may at once tell the cluster what it observes
- * (adli_cluster_observe), or later. nodes: [replicas], ascending. */
-typedef struct adli_executor {
-    void *self;
-    void (*start)(void *self, int job, const int *nodes, int replicas, int group);
-    void (*terminate)(void *self, int job, bool kill);
-    void (*clean)(void *self, int job); /* the group life->group is over; may be NULL */
-} adli_executor;
+/* Something to be done with the replicas of a job. */
+typedef struct adli_order {
+    adli_action action; /* start, terminate, kill or clean */
+    int job;
+    void *user;
+    int group;
+    const int *nodes; /* start: [replicas], ascending */
+    int replicas;
+} adli_order;
+
+/* In the order in which they are to be carried out; valid until the next call that changes the cluster. */
+typedef struct adli_orders {
+    const adli_order *items;
+    size_t count;
+} adli_orders;
 
 typedef struct adli_cluster_options {
     const char *const *resource_names; /* borrowed */
@@ -61,14 +74,12 @@ typedef struct adli_cluster_options {
     uint64_t seed;
     adli_rules rules;
     bool wait_for_room; /* start a group only when what it needs is free, not merely being freed */
-    adli_executor executor;
 } adli_cluster_options;
 
 ADL_MUST adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **out);
 void adli_cluster_free(adli_cluster *cluster);
 
-/* *job becomes the job's number: 0, 1, 2 ... in order of submission. Submission times must not go
- * back. */
+/* *job becomes the job's number: one that no other job has, 0, 1, 2 ... while none was removed. Submission times must not go back. */
 ADL_MUST adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *job);
 
 /* A job as it was when its scheduler stopped: everything that adli_cluster_job told. Borrowed. */
@@ -79,7 +90,7 @@ typedef struct adli_job_saved {
     const int *placed; /* [placed_count] where its present group was started */
     int placed_count;
     bool deleted;
-    double last_change_s, accounted_s, attained_s, run_s, active_sum, active_weight;
+    adl_account account;
 } adli_job_saved;
 ADL_MUST adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec,
                                          const adli_job_saved *saved, int *job);
@@ -88,7 +99,7 @@ void adli_cluster_set_request(adli_cluster *cluster, int job, adl_resources requ
 void adli_cluster_set_preemptible(adli_cluster *cluster, int job, bool preemptible);
 /* The user wants it gone: the life-cycle ends it. */
 void adli_cluster_delete(adli_cluster *cluster, int job);
-/* Forgets a job that is over, and its number. */
+/* Forgets a job that is over. Its number will be another's. */
 void adli_cluster_remove(adli_cluster *cluster, int job);
 
 ADL_MUST adl_status adli_cluster_report(adli_cluster *cluster, int job, const adli_report *report);
@@ -99,11 +110,13 @@ bool adli_cluster_prior(const adli_cluster *cluster, int job, int type, adl_good
 int adli_cluster_type(const adli_cluster *cluster, int node);
 
 /* The replicas of the job's present group, as the backend sees them now. Only started, alive, ready,
- * succeeded, interrupted, failed are read. Device time is accounted up to now_s. */
+ * succeeded, interrupted, failed are read. Until told otherwise, a group that was ordered is alive and not
+ * ready. Device time is accounted up to now_s. */
 void adli_cluster_observe(adli_cluster *cluster, int job, const adli_observed *seen, double now_s);
 
-/* Runs every job's life-cycle until nothing changes, calling the executor. */
-void adli_cluster_advance(adli_cluster *cluster, double now_s);
+/* Runs the jobs' life-cycles until nothing changes. Call it again after the orders were carried out and what
+ * they did was observed. ENOMEM: the orders that there are hold, the rest follows with the next call. */
+ADL_MUST adl_status adli_cluster_advance(adli_cluster *cluster, double now_s, adli_orders *orders);
 
 /* The nodes and resources are these from now on (borrowed as in the options). A node keeps its place;
  * one that is lost or drained has capacity 0. Jobs that no longer fit where they are, the newest first,
@@ -125,7 +138,11 @@ bool adli_fits_ever(const char *const *resource_names, int resource_count, const
                     size_t size);
 
 /* One allocation round: asks the policy for all unfinished jobs, then advances. */
-ADL_MUST adl_status adli_cluster_round(adli_cluster *cluster, double now_s);
+ADL_MUST adl_status adli_cluster_round(adli_cluster *cluster, double now_s, adli_orders *orders);
+
+/* The jobs that want replicas, have some or are to go, in order of submission: the first (job -1), the one
+ * after a job; -1: no more. */
+int adli_cluster_busy(const adli_cluster *cluster, int after);
 
 /* The snapshot and decision of the last round, for logs and explanations; jobs there are numbered
  * within the round, adli_cluster_round_job gives the cluster's number. */
@@ -135,13 +152,14 @@ int adli_cluster_round_job(const adli_cluster *cluster, int index);
 
 /* What is known of a job; borrowed, valid until the next call. */
 typedef struct adli_job_info {
+    void *user;
     const adli_life *life;
     const int *nodes; /* [replicas] wanted allocation */
     int replicas;
     const int *placed; /* [placed_count] where the present group was started */
     int placed_count;
-    double attained_s, run_s, last_change_s, accounted_s;
-    double active_sum, active_weight, mean_active;
+    const adl_account *account;
+    double mean_active; /* number of unfinished jobs during its life; 0: unknown */
     int most_replicas;  /* what it may have now: limits, and twice what it was measured on */
     adl_speedup *model; /* NULL: nothing reported yet */
 } adli_job_info;

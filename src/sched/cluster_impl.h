@@ -4,8 +4,14 @@
 
 #include "sched/cluster.h"
 
+#include <sys/queue.h>
+
 typedef struct adli_sched_job {
-    char *name; /* NULL: removed */
+    int number;
+    int64_t seq; /* by submission */
+    char *name;
+    TAILQ_ENTRY(adli_sched_job) live, busy;
+    bool is_busy;
     adli_job_spec spec;
     adli_life life;
     adli_observed seen;
@@ -27,18 +33,25 @@ typedef struct adli_sched_job {
     double (*step_time_s)(void *context, int replicas);
     void *step_context;
 
-    double last_change_s;
-    double accounted_s; /* device time is counted up to here */
-    double attained_s, run_s;
-    double active_sum, active_weight; /* mean number of unfinished jobs */
+    adl_account account;
 } adli_sched_job;
+
+TAILQ_HEAD(adli_sched_jobs, adli_sched_job);
 
 struct adli_cluster {
     adli_cluster_options options;
-    adli_sched_job *jobs; /* job number n is jobs[n - base] */
+    adli_sched_job **jobs; /* by number; NULL: a free one */
     size_t job_count, job_capacity;
-    int base;             /* jobs removed from the front */
-    int first_unfinished; /* index: all before it are over */
+    int *free_numbers; /* [free_count] */
+    size_t free_count, free_capacity;
+    /* Unfinished jobs in order of submission, and among them those whose life-cycle may have something to
+     * say: they want replicas, have some, or are to go. */
+    struct adli_sched_jobs live, busy;
+    int live_count;
+    int64_t next_seq;
+    adli_order *orders;
+    size_t order_count, order_capacity;
+    int64_t visits; /* of jobs in loops over them, for tests */
     double last_round_s, last_submit_s;
 
     adl_job *views; /* the round's snapshot */
@@ -51,8 +64,11 @@ struct adli_cluster {
     const char *types[ADL_MAX_TYPES]; /* distinct device types of the nodes; borrowed from them */
     int type_count;
 
-    adl_resources *used; /* [node_count] scratch of cluster_room.c */
-    size_t used_capacity;
+    /* [node_count] sums over unfinished jobs: what their wanted allocations take, what groups that are
+     * there take. Kept by cluster_room.c, which alone changes nodes and placed of a job. */
+    adl_resources *claimed, *occupied;
+    size_t claimed_capacity, occupied_capacity;
+    int table_count;
 };
 
 /* Is a group of the job on its nodes, or about to be? */
@@ -69,6 +85,18 @@ ADL_MUST adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j)
 /* Most replicas that it may have now. */
 int adli_cluster_cap(const adli_cluster *cluster, const adli_sched_job *j);
 double adli_cluster_total_work(const adli_cluster *cluster, const adli_sched_job *j);
+
+/* Its life-cycle is looked at by the next advance. */
+void adli_cluster_stir(adli_cluster *cluster, adli_sched_job *j);
+
+/* Room for so many nodes in the tables. */
+ADL_MUST adl_status adli_cluster_size_tables(adli_cluster *cluster, int node_count);
+/* The wanted allocation, with room for where it will be started: a start cannot fail. nodes may be the
+ * job's own. */
+ADL_MUST adl_status adli_cluster_want(adli_cluster *cluster, adli_sched_job *j, const int *nodes,
+                                      int count);
+/* Its group is there now; count 0: nowhere. placed has room for as many as were ever wanted. */
+void adli_cluster_settle(adli_cluster *cluster, adli_sched_job *j, const int *nodes, int count);
 
 /* Could the wanted replicas start now, next to all groups that are still there? */
 bool adli_cluster_has_room(adli_cluster *cluster, const adli_sched_job *j);

@@ -75,7 +75,7 @@ adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j)
 
 adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_report *report)
 {
-    adli_sched_job *j = &cluster->jobs[number - cluster->base];
+    adli_sched_job *j = cluster->jobs[number];
     j->max_profiled = report->max_profiled;
     j->batch_cap = batch_cap(&report->limits);
     j->progress = report->progress;
@@ -102,7 +102,7 @@ adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_rep
 
 bool adli_cluster_prior(const adli_cluster *cluster, int number, int type, adl_goodput *out)
 {
-    const adli_sched_job *j = &cluster->jobs[number - cluster->base];
+    const adli_sched_job *j = cluster->jobs[number];
     return adli_pool_prior(cluster->options.pool, j->known, type, out);
 }
 

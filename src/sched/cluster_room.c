@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* How many replicas fit in what is left of a node. */
@@ -21,57 +22,74 @@ static int64_t fit(const adl_resources *capacity, const adl_resources *used,
     return most;
 }
 
-static void take(adl_resources *used, const adl_resources *request, int kinds, int sign)
+/* All kinds, those past resource_count too: they may be named later. */
+static void add(adl_resources *table, const int *nodes, int count, const adl_resources *request,
+                int sign)
 {
-    for (int r = 0; r < kinds; r++)
-        used->amount[r] += sign * request->amount[r];
+    for (int i = 0; i < count; i++)
+        for (int r = 0; r < ADL_MAX_RESOURCES; r++)
+            table[nodes[i]].amount[r] += sign * request->amount[r];
 }
 
-static adl_status clear_used(adli_cluster *cluster, int node_count)
+adl_status adli_cluster_size_tables(adli_cluster *cluster, int node_count)
 {
     size_t count = node_count > 0 ? (size_t)node_count : 1;
-    if (adli_grow(&cluster->used, &cluster->used_capacity, count, sizeof *cluster->used) != 0)
-        return adli_fail_memory("used resources");
-    memset(cluster->used, 0, count * sizeof *cluster->used);
+    if (adli_grow(&cluster->claimed, &cluster->claimed_capacity, count, sizeof(adl_resources)) !=
+            0 ||
+        adli_grow(&cluster->occupied, &cluster->occupied_capacity, count, sizeof(adl_resources)) !=
+            0)
+        return adli_fail_memory("resources in use");
+    for (int n = cluster->table_count; n < node_count; n++)
+        cluster->claimed[n] = cluster->occupied[n] = (adl_resources){{0}};
+    if (node_count > cluster->table_count)
+        cluster->table_count = node_count;
     return ADL_OK;
+}
+
+adl_status adli_cluster_want(adli_cluster *cluster, adli_sched_job *j, const int *nodes, int count)
+{
+    if (adli_grow(&j->nodes, &j->nodes_capacity, (size_t)count, sizeof *j->nodes) != 0 ||
+        adli_grow(&j->placed, &j->placed_capacity, (size_t)count, sizeof *j->placed) != 0)
+        return adli_fail_memory("allocation");
+    add(cluster->claimed, j->nodes, j->replicas, &j->spec.request, -1);
+    if (count > 0 && nodes != j->nodes)
+        memcpy(j->nodes, nodes, (size_t)count * sizeof *nodes);
+    j->replicas = count;
+    add(cluster->claimed, j->nodes, j->replicas, &j->spec.request, 1);
+    return ADL_OK;
+}
+
+void adli_cluster_settle(adli_cluster *cluster, adli_sched_job *j, const int *nodes, int count)
+{
+    add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, -1);
+    if (count > 0)
+        memcpy(j->placed, nodes, (size_t)count * sizeof *nodes);
+    j->placed_count = count;
+    add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, 1);
+}
+
+void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources request)
+{
+    adli_sched_job *j = cluster->jobs[number];
+    add(cluster->claimed, j->nodes, j->replicas, &j->spec.request, -1);
+    add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, -1);
+    j->spec.request = request;
+    add(cluster->claimed, j->nodes, j->replicas, &j->spec.request, 1);
+    add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, 1);
 }
 
 bool adli_cluster_has_room(adli_cluster *cluster, const adli_sched_job *wants)
 {
     const adli_cluster_options *options = &cluster->options;
-    if (clear_used(cluster, options->node_count) != ADL_OK)
-        return false;
-    for (size_t i = (size_t)cluster->first_unfinished; i < cluster->job_count; i++) {
-        const adli_sched_job *j = &cluster->jobs[i];
-        for (int k = 0; j != wants && adli_cluster_occupies(j) && k < j->placed_count; k++)
-            take(&cluster->used[j->placed[k]], &j->spec.request, options->resource_count, 1);
-    }
-    for (int k = 0; k < wants->replicas; k++) {
+    for (int k = 0, next; k < wants->replicas; k = next) {
         int n = wants->nodes[k];
-        if (fit(&options->nodes[n].capacity, &cluster->used[n], &wants->spec.request,
-                options->resource_count) < 1)
+        for (next = k + 1; next < wants->replicas && wants->nodes[next] == n;)
+            next++;
+        if (fit(&options->nodes[n].capacity, &cluster->occupied[n], &wants->spec.request,
+                options->resource_count) < next - k)
             return false;
-        take(&cluster->used[n], &wants->spec.request, options->resource_count, 1);
     }
     return true;
-}
-
-static void use_wanted(adli_cluster *cluster)
-{
-    for (size_t i = (size_t)cluster->first_unfinished; i < cluster->job_count; i++) {
-        const adli_sched_job *j = &cluster->jobs[i];
-        for (int k = 0; !adli_life_over(&j->life) && k < j->replicas; k++)
-            take(&cluster->used[j->nodes[k]], &j->spec.request, cluster->options.resource_count, 1);
-    }
-}
-
-static void withdraw(adli_cluster *cluster, adli_sched_job *j, double now_s)
-{
-    for (int k = 0; k < j->replicas; k++)
-        take(&cluster->used[j->nodes[k]], &j->spec.request, cluster->options.resource_count, -1);
-    j->replicas = 0;
-    j->moved = true;
-    j->last_change_s = now_s;
 }
 
 static bool within(const adl_resources *capacity, const adl_resources *used, int kinds)
@@ -88,7 +106,7 @@ static bool on_full_node(const adli_cluster *cluster, const adli_sched_job *j)
     const adli_cluster_options *options = &cluster->options;
     for (int k = 0; k < j->replicas; k++) {
         int n = j->nodes[k];
-        if (!within(&options->nodes[n].capacity, &cluster->used[n], options->resource_count))
+        if (!within(&options->nodes[n].capacity, &cluster->claimed[n], options->resource_count))
             return true;
     }
     return false;
@@ -99,7 +117,7 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
                                   double now_s, int *withdrawn)
 {
     *withdrawn = 0;
-    adl_status status = clear_used(cluster, node_count);
+    adl_status status = adli_cluster_size_tables(cluster, node_count);
     if (status != ADL_OK)
         return status;
     adli_cluster_options *options = &cluster->options;
@@ -108,12 +126,15 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
     options->nodes = nodes;
     options->node_count = node_count;
     adli_cluster_find_types(cluster);
-    use_wanted(cluster);
-    for (size_t i = cluster->job_count; i-- > (size_t)cluster->first_unfinished;) {
-        adli_sched_job *j = &cluster->jobs[i];
-        if (adli_life_over(&j->life) || !on_full_node(cluster, j))
+    adli_sched_job *j;
+    TAILQ_FOREACH_REVERSE(j, &cluster->busy, adli_sched_jobs, busy)
+    {
+        cluster->visits++;
+        if (!on_full_node(cluster, j))
             continue;
-        withdraw(cluster, j, now_s);
+        (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
+        j->moved = true;
+        j->account.last_change_s = now_s;
         ++*withdrawn;
     }
     return ADL_OK;
@@ -121,31 +142,30 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
 
 adl_status adli_cluster_place(adli_cluster *cluster, int number, double now_s, bool *placed)
 {
-    adli_sched_job *j = &cluster->jobs[number - cluster->base];
+    adli_sched_job *j = cluster->jobs[number];
     const adli_cluster_options *options = &cluster->options;
     int need = j->spec.min_replicas > 1 ? j->spec.min_replicas : 1;
     *placed = false;
     if (!j->spec.preemptible || j->replicas > 0 || j->life.phase != ADLI_PENDING || j->deleted)
         return ADL_OK;
-    adl_status status = clear_used(cluster, options->node_count);
-    if (status != ADL_OK)
-        return status;
-    if (adli_grow(&j->nodes, &j->nodes_capacity, (size_t)need, sizeof *j->nodes) != 0 ||
-        adli_grow(&j->placed, &j->placed_capacity, (size_t)need, sizeof *j->placed) != 0)
-        return adli_fail_memory("allocation");
-    use_wanted(cluster);
-    for (int n = 0; n < options->node_count && !*placed; n++) {
-        if (fit(&options->nodes[n].capacity, &cluster->used[n], &j->spec.request,
+    int *nodes = adli_calloc((size_t)need, sizeof *nodes);
+    adl_status status = nodes ? ADL_OK : adli_fail_memory("allocation");
+    for (int n = 0; status == ADL_OK && n < options->node_count && !*placed; n++) {
+        if (fit(&options->nodes[n].capacity, &cluster->claimed[n], &j->spec.request,
                 options->resource_count) < need)
             continue;
         for (int k = 0; k < need; k++)
-            j->nodes[k] = n;
-        j->replicas = need;
-        j->moved = true;
-        j->last_change_s = now_s;
-        *placed = true;
+            nodes[k] = n;
+        status = adli_cluster_want(cluster, j, nodes, need);
+        *placed = status == ADL_OK;
     }
-    return ADL_OK;
+    free(nodes);
+    if (*placed) {
+        j->moved = true;
+        j->account.last_change_s = now_s;
+        adli_cluster_stir(cluster, j);
+    }
+    return status;
 }
 
 bool adli_fits_ever(const char *const *resource_names, int resource_count, const adl_node *nodes,

@@ -48,10 +48,9 @@ typedef struct sim {
     int *distributed; /* [node_count] distributed jobs on each node, for interference */
     double *decision_ms;
     size_t decision_count, decision_capacity;
-    adl_status status; /* failure inside an executor's call */
 } sim;
 
-/* --- the executor: pretended replicas are ready at once and stop at once --- */
+/* --- orders: pretended replicas are ready at once and stop at once --- */
 
 static void close_spans(sim *s, int number, double end_s)
 {
@@ -65,7 +64,7 @@ static void close_spans(sim *s, int number, double end_s)
     }
 }
 
-static void open_spans(sim *s, int number, const int *nodes, int replicas)
+static adl_status open_spans(sim *s, int number, const int *nodes, int replicas)
 {
     adli_sim_result *result = s->result;
     s->since_s[number] = s->now_s;
@@ -73,13 +72,12 @@ static void open_spans(sim *s, int number, const int *nodes, int replicas)
         for (next = i + 1; next < replicas && nodes[next] == nodes[i];)
             next++;
         if (adli_grow(&result->spans, &result->span_capacity, result->span_count + 1,
-                      sizeof *result->spans) != 0) {
-            s->status = adli_fail_memory("timeline");
-            return;
-        }
+                      sizeof *result->spans) != 0)
+            return adli_fail_memory("timeline");
         result->spans[result->span_count++] =
             (adli_sim_span){number, nodes[i], next - i, s->now_s, -1};
     }
+    return ADL_OK;
 }
 
 /* The next run of replicas on one node: its length. */
@@ -125,48 +123,60 @@ static double delay_of(const sim *s, int number, const int *nodes, int replicas)
     return adli_sim_delay_s(o, app, stays);
 }
 
-static void start(void *self, int number, const int *nodes, int replicas, int group)
+static adl_status start(sim *s, int number, const int *nodes, int replicas)
 {
-    sim *s = self;
-    (void)group;
     adl_goodput prior;
     int type = adli_cluster_type(s->cluster, nodes[0]);
     bool told = adli_cluster_prior(s->cluster, number, type, &prior);
     adl_status status =
         adli_sim_job_place(&s->jobs[number], nodes, replicas, type,
                            delay_of(s, number, nodes, replicas), told ? &prior : NULL);
-    if (status != ADL_OK)
-        s->status = status;
-    open_spans(s, number, nodes, replicas);
+    if (status == ADL_OK)
+        status = open_spans(s, number, nodes, replicas);
     adli_observed seen = {.started = replicas, .alive = replicas, .ready = replicas};
     adli_cluster_observe(s->cluster, number, &seen, s->now_s);
+    return status;
 }
 
-static void remember_nodes(sim *s, int number)
+static adl_status remember_nodes(sim *s, int number)
 {
     adli_job_info info = adli_cluster_job(s->cluster, number);
     stopped *was = &s->stopped[number];
-    if (adli_grow(&was->nodes, &was->capacity, (size_t)info.placed_count, sizeof *was->nodes) !=
-        0) {
-        s->status = adli_fail_memory("simulation");
-        return;
-    }
+    if (adli_grow(&was->nodes, &was->capacity, (size_t)info.placed_count, sizeof *was->nodes) != 0)
+        return adli_fail_memory("simulation");
     memcpy(was->nodes, info.placed, (size_t)info.placed_count * sizeof *was->nodes);
     was->replicas = info.placed_count;
     was->at_s = s->now_s;
     was->delay_s = s->jobs[number].delay_s;
+    return ADL_OK;
 }
 
-static void terminate(void *self, int number, bool kill)
+static adl_status terminate(sim *s, int number)
 {
-    sim *s = self;
-    (void)kill;
-    remember_nodes(s, number);
+    adl_status status = remember_nodes(s, number);
     adli_observed seen = {.started = s->jobs[number].replicas,
                           .interrupted = s->jobs[number].replicas};
     adli_cluster_observe(s->cluster, number, &seen, s->now_s);
     close_spans(s, number, s->now_s);
-    s->status = s->status ? s->status : adli_sim_job_place(&s->jobs[number], NULL, 0, 0, 0, NULL);
+    return status == ADL_OK ? adli_sim_job_place(&s->jobs[number], NULL, 0, 0, 0, NULL) : status;
+}
+
+/* Until there are no more. */
+static adl_status carry_out(sim *s, adli_orders orders)
+{
+    adl_status status = ADL_OK;
+    while (status == ADL_OK && orders.count > 0) {
+        for (size_t i = 0; status == ADL_OK && i < orders.count; i++) {
+            const adli_order *order = &orders.items[i];
+            if (order->action == ADLI_START)
+                status = start(s, order->job, order->nodes, order->replicas);
+            else if (order->action != ADLI_CLEAN)
+                status = terminate(s, order->job);
+        }
+        if (status == ADL_OK)
+            status = adli_cluster_advance(s->cluster, s->now_s, &orders);
+    }
+    return status;
 }
 
 /* --- one tick --- */
@@ -326,11 +336,14 @@ static adl_status decide(sim *s)
                   sizeof *s->decision_ms) != 0)
         return adli_fail_memory("decision times");
     double before_s = adli_thread_cpu_s();
-    adl_status status = adli_cluster_round(s->cluster, s->now_s);
+    adli_orders orders;
+    adl_status status = adli_cluster_round(s->cluster, s->now_s, &orders);
+    if (status == ADL_OK)
+        status = carry_out(s, orders);
     s->decision_ms[s->decision_count++] = 1e3 * (adli_thread_cpu_s() - before_s);
     s->events = 0;
     s->last_round_s = s->now_s;
-    return status == ADL_OK ? s->status : status;
+    return status;
 }
 
 static void log_job(sim *s, int index)
@@ -399,7 +412,11 @@ static adl_status tick(sim *s)
 {
     adl_status status = run_jobs(s);
     s->now_s += s->step_s;
-    adli_cluster_advance(s->cluster, s->now_s);
+    adli_orders orders;
+    if (status == ADL_OK)
+        status = adli_cluster_advance(s->cluster, s->now_s, &orders);
+    if (status == ADL_OK)
+        status = carry_out(s, orders);
     if (status == ADL_OK)
         status = submit_due(s);
     for (int i = 0; i < s->submitted && status == ADL_OK; i++)
@@ -479,16 +496,14 @@ static adl_status set_up(sim *s)
         status = adli_pool_new(s->options->pool, &s->pool);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options cluster = {
-        .resource_names = resources,
-        .resource_count = 1,
-        .nodes = s->nodes,
-        .node_count = s->node_count,
-        .policy = s->policy,
-        .pool = s->pool,
-        .seed = s->options->seed,
-        .rules = {.grace_s = 60, .max_retries = 3},
-        .executor = {.self = s, .start = start, .terminate = terminate}};
+    adli_cluster_options cluster = {.resource_names = resources,
+                                    .resource_count = 1,
+                                    .nodes = s->nodes,
+                                    .node_count = s->node_count,
+                                    .policy = s->policy,
+                                    .pool = s->pool,
+                                    .seed = s->options->seed,
+                                    .rules = {.grace_s = 60, .max_retries = 3}};
     return adli_cluster_new(&cluster, &s->cluster);
 }
 
@@ -528,7 +543,7 @@ static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
         r->worst_ftf = fmax(r->worst_ftf, job->rho);
         first_s = fmin(first_s, work->submit_s);
         last_s = fmax(last_s, s->jobs[i].finish_s);
-        attained_s += info.attained_s;
+        attained_s += info.account->attained_s;
     }
     r->makespan_s = last_s - first_s;
     r->gpu_util = attained_s / (r->makespan_s * s->device_count);

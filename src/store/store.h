@@ -9,6 +9,7 @@
 #ifndef ADLI_STORE_H
 #define ADLI_STORE_H
 
+#include "adaptdl/account.h"
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -38,7 +39,7 @@ typedef struct adli_store_job {
     const char *wanted, *placed;   /* JSON lists of node names */
     double started_s, completed_s; /* 0: not yet */
     const char *reason, *message;
-    double last_change_s, accounted_s, attained_s, run_s, active_sum, active_weight;
+    adl_account account;
     /* what it reported: set by adli_store_hints only */
     const char *hints;
     double restart_cost_s;

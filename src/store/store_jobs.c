@@ -67,8 +67,9 @@ void adli_store_save_job(adli_store *store, const adli_store_job *job)
     sqlite3_bind_double(stmt, 12, job->completed_s);
     adli_store_text(stmt, 13, job->reason);
     adli_store_text(stmt, 14, job->message);
-    const double numbers[] = {job->last_change_s, job->accounted_s, job->attained_s,
-                              job->run_s,         job->active_sum,  job->active_weight};
+    const adl_account *account = &job->account;
+    const double numbers[] = {account->last_change_s, account->accounted_s, account->attained_s,
+                              account->run_s,         account->active_sum,  account->active_weight};
     for (int i = 0; i < 6; i++)
         sqlite3_bind_double(stmt, 15 + i, numbers[i]);
     adli_store_run(store, stmt);
@@ -136,8 +137,9 @@ static adli_store_job read_job(sqlite3_stmt *stmt)
     job.completed_s = sqlite3_column_double(stmt, at++);
     job.reason = adli_store_column(stmt, at++);
     job.message = adli_store_column(stmt, at++);
-    double *numbers[] = {&job.last_change_s, &job.accounted_s, &job.attained_s,
-                         &job.run_s,         &job.active_sum,  &job.active_weight};
+    adl_account *account = &job.account;
+    double *numbers[] = {&account->last_change_s, &account->accounted_s, &account->attained_s,
+                         &account->run_s,         &account->active_sum,  &account->active_weight};
     for (int i = 0; i < 6; i++)
         *numbers[i] = sqlite3_column_double(stmt, at++);
     job.hints = adli_store_column(stmt, at++);

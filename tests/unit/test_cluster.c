@@ -1,5 +1,5 @@
-/* The scheduler's cluster: rounds, life-cycles and accounting, with an executor that records what it is
- * told and lets the test play the backend. */
+/* The scheduler's cluster: rounds, life-cycles and accounting, orders are noted and the test plays the
+ * backend. */
 #include "harness.h"
 
 #include "base/mem.h"
@@ -14,19 +14,35 @@ typedef struct world {
     int starts[JOBS_MAX], stops[JOBS_MAX], kills[JOBS_MAX], size[JOBS_MAX], group[JOBS_MAX];
 } world;
 
-static void start(void *self, int job, const int *nodes, int replicas, int group)
+static void note(world *w, adli_orders orders)
 {
-    world *w = self;
-    (void)nodes;
-    w->starts[job]++;
-    w->size[job] = replicas;
-    w->group[job] = group;
+    for (size_t i = 0; i < orders.count; i++) {
+        const adli_order *order = &orders.items[i];
+        int job = order->job;
+        CHECK(order->user == &w->nodes[0]);
+        if (order->action == ADLI_START) {
+            w->starts[job]++;
+            w->size[job] = order->replicas;
+            w->group[job] = order->group;
+        }
+        w->stops[job] += order->action == ADLI_TERMINATE;
+        w->kills[job] += order->action == ADLI_KILL;
+    }
 }
 
-static void terminate(void *self, int job, bool kill)
+static void advance(world *w, double now_s)
 {
-    world *w = self;
-    (kill ? w->kills : w->stops)[job]++;
+    adli_orders orders = {0};
+    CHECK_OK(adli_cluster_advance(w->cluster, now_s, &orders));
+    note(w, orders);
+}
+
+static adl_status run_round(world *w, double now_s)
+{
+    adli_orders orders = {0};
+    adl_status status = adli_cluster_round(w->cluster, now_s, &orders);
+    note(w, orders);
+    return status;
 }
 
 /* Two nodes of two GPUs, with the policy of that name. */
@@ -38,14 +54,12 @@ static adl_status open_world(world *w, const char *policy)
     adl_status status = adl_policy_new(policy, &w->policy);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options options = {
-        .resource_names = resources,
-        .resource_count = 1,
-        .nodes = w->nodes,
-        .node_count = 2,
-        .policy = w->policy,
-        .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
-        .executor = {.self = w, .start = start, .terminate = terminate}};
+    adli_cluster_options options = {.resource_names = resources,
+                                    .resource_count = 1,
+                                    .nodes = w->nodes,
+                                    .node_count = 2,
+                                    .policy = w->policy,
+                                    .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5}};
     return adli_cluster_new(&options, &w->cluster);
 }
 
@@ -62,7 +76,8 @@ static int submit(world *w, const char *name, int fixed, double now_s)
                           .request = {{1}},
                           .preemptible = true,
                           .fixed_replicas = fixed,
-                          .submit_s = now_s};
+                          .submit_s = now_s,
+                          .user = &w->nodes[0]};
     adli_report report = {.max_profiled = fixed};
     CHECK_OK(adli_cluster_submit(w->cluster, &spec, &number));
     CHECK_OK(adli_cluster_report(w->cluster, number, &report));
@@ -72,7 +87,7 @@ static int submit(world *w, const char *name, int fixed, double now_s)
 static void see(world *w, int job, adli_observed seen, double now_s)
 {
     adli_cluster_observe(w->cluster, job, &seen, now_s);
-    adli_cluster_advance(w->cluster, now_s);
+    advance(w, now_s);
 }
 
 static adli_phase phase(const world *w, int job)
@@ -85,21 +100,21 @@ TEST(a_job_is_started_accounted_and_finished)
     world w;
     REQUIRE_OK(open_world(&w, "fifo"));
     int job = submit(&w, "one", 3, 10);
-    REQUIRE_OK(adli_cluster_round(w.cluster, 60));
+    REQUIRE_OK(run_round(&w, 60));
     CHECK_INT(w.starts[job], 1);
     CHECK_INT(w.size[job], 3);
     CHECK_INT(phase(&w, job), ADLI_STARTING);
     see(&w, job, (adli_observed){.started = 3, .alive = 3, .ready = 3}, 60);
     CHECK_INT(phase(&w, job), ADLI_RUNNING);
-    REQUIRE_OK(adli_cluster_round(w.cluster, 120));
+    REQUIRE_OK(run_round(&w, 120));
     CHECK_INT(w.stops[job], 0);
-    CHECK_NEAR(adli_cluster_job(w.cluster, job).attained_s, 180, 1e-12);
+    CHECK_NEAR(adli_cluster_job(w.cluster, job).account->attained_s, 180, 1e-12);
     see(&w, job, (adli_observed){.started = 3, .succeeded = 3}, 130);
     CHECK_INT(phase(&w, job), ADLI_SUCCEEDED);
     adli_job_info info = adli_cluster_job(w.cluster, job);
-    CHECK_NEAR(info.attained_s, 210, 1e-12);
+    CHECK_NEAR(info.account->attained_s, 210, 1e-12);
     CHECK_INT(info.replicas, 0);
-    REQUIRE_OK(adli_cluster_round(w.cluster, 180));
+    REQUIRE_OK(run_round(&w, 180));
     CHECK_INT(adli_cluster_snapshot(w.cluster)->job_count, 0);
     close_world(&w);
 }
@@ -109,7 +124,7 @@ TEST(a_finished_job_makes_room_for_the_next)
     world w;
     REQUIRE_OK(open_world(&w, "fifo"));
     int first = submit(&w, "first", 4, 0), second = submit(&w, "second", 2, 0);
-    REQUIRE_OK(adli_cluster_round(w.cluster, 60));
+    REQUIRE_OK(run_round(&w, 60));
     CHECK_INT(w.starts[first], 1);
     CHECK_INT(w.starts[second], 0);
     char text[128];
@@ -117,7 +132,7 @@ TEST(a_finished_job_makes_room_for_the_next)
                                    adli_cluster_decision(w.cluster), 1, text, sizeof text),
               "waits");
     see(&w, first, (adli_observed){.started = 4, .succeeded = 4}, 70);
-    REQUIRE_OK(adli_cluster_round(w.cluster, 120));
+    REQUIRE_OK(run_round(&w, 120));
     CHECK_INT(w.starts[second], 1);
     CHECK_INT(adli_cluster_round_job(w.cluster, 0), second);
     CHECK_NEAR(adli_cluster_job(w.cluster, second).mean_active, (1 * 2 + 60 * 1) / 61.0, 1e-9);
@@ -129,17 +144,17 @@ TEST(a_failed_replica_is_retried_then_final)
     world w;
     REQUIRE_OK(open_world(&w, "fifo"));
     int job = submit(&w, "bad", 2, 0);
-    REQUIRE_OK(adli_cluster_round(w.cluster, 0));
+    REQUIRE_OK(run_round(&w, 0));
     see(&w, job, (adli_observed){.started = 2, .alive = 1, .failed = 1}, 5);
     CHECK_INT(phase(&w, job), ADLI_STOPPING);
     CHECK_INT(w.stops[job], 1);
-    adli_cluster_advance(w.cluster, 36);
+    advance(&w, 36);
     CHECK_INT(w.kills[job], 1);
     see(&w, job, (adli_observed){.started = 2, .failed = 1, .interrupted = 1}, 37);
     CHECK_INT(phase(&w, job), ADLI_PENDING);
-    adli_cluster_advance(w.cluster, 41);
+    advance(&w, 41);
     CHECK_INT(w.starts[job], 1);
-    adli_cluster_advance(w.cluster, 42);
+    advance(&w, 42);
     CHECK_INT(w.starts[job], 2);
     CHECK_INT(w.group[job], 2);
     see(&w, job, (adli_observed){.started = 2, .failed = 2}, 50);
@@ -158,7 +173,7 @@ TEST(growth_follows_what_was_profiled)
                           .limits = {.max_batch_size = 4096, .max_local_bsz = 64},
                           .total_work = 1e6,
                           .epoch_work = 1e4};
-    REQUIRE_OK(adli_cluster_round(w.cluster, 60));
+    REQUIRE_OK(run_round(&w, 60));
     CHECK_INT(w.size[job], 1);
     double now_s = 60;
     for (int profiled = 1; profiled <= 4; profiled *= 2) {
@@ -167,7 +182,7 @@ TEST(growth_follows_what_was_profiled)
         report.max_profiled = profiled;
         REQUIRE_OK(adli_cluster_report(w.cluster, job, &report));
         now_s += 600;
-        REQUIRE_OK(adli_cluster_round(w.cluster, now_s));
+        REQUIRE_OK(run_round(&w, now_s));
         if (profiled == 4)
             break; /* the whole cluster */
         CHECK_INT(phase(&w, job), ADLI_STOPPING);

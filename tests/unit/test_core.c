@@ -269,7 +269,7 @@ TEST(restart_costs_are_measured)
     snprintf(later, sizeof later, "%s", good_hints);
     memcpy(strstr(later, "\"elapsed\":60"), "\"elapsed\":85", 12);
     REQUIRE_OK(adli_core_hints(w.core, "default", "train", later, strlen(later)));
-    CHECK_NEAR(w.core->jobs[0]->restart_cost_s, 100 - 25, 1e-6);
+    CHECK_NEAR(TAILQ_FIRST(&w.core->jobs)->restart_cost_s, 100 - 25, 1e-6);
     close_world(&w);
 }
 
