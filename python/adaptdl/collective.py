@@ -5,14 +5,15 @@ All replicas make the same calls in the same order. A replica that dies turns ev
 call into ``ConnectionError`` within seconds.
 
 Values are None, bool, int, float, complex, str, bytes, list, tuple, dict, set, and NumPy arrays and
-tensors of numbers; anything else is a ``TypeError``. They are never pickled: nothing that another
-process sends is executed.
+tensors of numbers; named tuples, dataclasses, Counter, defaultdict, OrderedDict, deque, Decimal, Fraction and
+dates; and instances of classes that were registered. Anything else is a ``TypeError``. They are never pickled:
+nothing that another process sends is executed.
 """
 
-from adaptdl import _core
+from adaptdl import _core, _values
 from adaptdl.reducer import Future, default_reduce_fn
 
-__all__ = ["allreduce", "allreduce_async", "broadcast", "initialize", "teardown"]
+__all__ = ["allreduce", "allreduce_async", "broadcast", "initialize", "register", "teardown"]
 
 
 def initialize(master_addr=None, master_port=None, replica_rank=None, num_replicas=None):
@@ -92,3 +93,21 @@ def broadcast(value):
         RuntimeError: If this module was not initialized.
     """
     return _core.broadcast(value)
+
+
+def register(cls, to_value=None, from_value=None):
+    """Let instances of a class be sent to other replicas and kept in accumulators. All replicas register it,
+    before the first is sent. Also a decorator::
+
+        @adaptdl.collective.register
+        class Histogram: ...
+
+    Args:
+        cls (type): The class.
+        to_value (Callable): Gives a plain value for an instance; None: the dict of its attributes.
+        from_value (Callable): Gives the instance back; None: one is made without its constructor.
+
+    Returns:
+        type: The class.
+    """
+    return _values.register(cls, to_value, from_value)

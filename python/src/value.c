@@ -1,5 +1,6 @@
-/* Python values to bytes and back (the format is in wire.h). Subclasses travel as the type they extend:
- * a named tuple arrives as a tuple, numpy.float64 as a float. */
+/* Python values to bytes and back (the format is in wire.h). Instances of other classes than Python's plain ones
+ * travel as plain data under the name of their class, if adaptdl._values knows how; other subclasses as the type
+ * that they extend. */
 #include "core.h"
 
 #include "wire.h"
@@ -201,6 +202,36 @@ static int put_tensor(adli_buf *out, PyObject *tensor)
     return result;
 }
 
+/* A value of a class of its own, as adaptdl._values.dump has it: 1 when it was written, 0 when its class is not
+ * known there, -1 with an exception. */
+static int put_instance(adli_buf *out, PyObject *value, int depth)
+{
+    PyObject *module = PyImport_ImportModule("adaptdl._values");
+    PyObject *pair = module ? PyObject_CallMethod(module, "dump", "(O)", value) : NULL, *name,
+             *data;
+    int result = pair == Py_None ? 0 : -1;
+    if (pair && pair != Py_None && PyArg_ParseTuple(pair, "UO", &name, &data) &&
+        put_object(out, 'o', PyUnicode_AsUTF8String(name)) == 0 &&
+        put_value(out, data, depth + 1) == 0)
+        result = 1;
+    Py_XDECREF(pair);
+    Py_XDECREF(module);
+    return result;
+}
+
+/* Is it of one of Python's plain types, and not of a subclass? */
+static bool is_plain(PyObject *value)
+{
+    static PyTypeObject *const types[] = {&PyLong_Type,    &PyFloat_Type,    &PyComplex_Type,
+                                          &PyUnicode_Type, &PyBytes_Type,    &PyByteArray_Type,
+                                          &PyList_Type,    &PyTuple_Type,    &PyDict_Type,
+                                          &PySet_Type,     &PyFrozenSet_Type};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (Py_TYPE(value) == types[i])
+            return true;
+    return false;
+}
+
 static int put_other(adli_buf *out, PyObject *value)
 {
     if (is_a(value, "numpy", "ndarray"))
@@ -214,7 +245,8 @@ static int put_other(adli_buf *out, PyObject *value)
         PyErr_Format(
             PyExc_TypeError,
             "%S cannot be sent to other replicas: use None, bool, int, float, complex, str, "
-            "bytes, list, tuple, dict, set, or NumPy arrays and tensors of numbers",
+            "bytes, list, tuple, dict, set, NumPy arrays and tensors of numbers, named tuples and "
+            "dataclasses, or tell adaptdl.collective.register how",
             name);
     Py_XDECREF(name);
     return -1;
@@ -238,6 +270,9 @@ static int put_value(adli_buf *out, PyObject *value, int depth)
         adli_buf_append(out, value == Py_None ? "N" : value == Py_True ? "T" : "F", 1);
         return 0;
     }
+    int written = is_plain(value) ? 0 : put_instance(out, value, depth);
+    if (written != 0)
+        return written < 0 ? -1 : 0;
     if (PyLong_Check(value))
         return put_int(out, value);
     if (PyFloat_Check(value)) {
@@ -390,6 +425,18 @@ static PyObject *get_array(const adlpy_token *token)
     return result;
 }
 
+static PyObject *get_instance(adli_reader *reader, const adlpy_token *token, int depth)
+{
+    PyObject *name = PyUnicode_DecodeUTF8(token->data, (Py_ssize_t)token->length, "strict");
+    PyObject *data = name ? get_value(reader, depth + 1) : NULL;
+    PyObject *module = data ? PyImport_ImportModule("adaptdl._values") : NULL;
+    PyObject *value = module ? PyObject_CallMethod(module, "load", "OO", name, data) : NULL;
+    Py_XDECREF(module);
+    Py_XDECREF(data);
+    Py_XDECREF(name);
+    return value;
+}
+
 static PyObject *get_value(adli_reader *reader, int depth)
 {
     adlpy_token token;
@@ -422,6 +469,8 @@ static PyObject *get_value(adli_reader *reader, int depth)
         return PyByteArray_FromStringAndSize(token.data, (Py_ssize_t)token.length);
     case 'm':
         return get_dict(reader, &token, depth);
+    case 'o':
+        return get_instance(reader, &token, depth);
     case 'a':
     case 'g':
     case 'u':

@@ -24,6 +24,16 @@ static adl_status take_bytes(adli_reader *reader, uint64_t length, adlpy_token *
     return complete(reader);
 }
 
+/* Of a class; the instance's data follows as one item. */
+static adl_status take_name(adli_reader *reader, adlpy_token *out)
+{
+    adl_status status = take_bytes(reader, adli_get_u64(reader), out);
+    out->count = 1;
+    if (adli_reader_left(reader) == 0)
+        reader->bad = true;
+    return status == ADL_OK ? complete(reader) : status;
+}
+
 int adlpy_wire_element(char kind, int bytes)
 {
     switch (kind) {
@@ -84,6 +94,8 @@ adl_status adlpy_wire_next(adli_reader *reader, adlpy_token *out)
     case 'b':
     case 'y':
         return take_bytes(reader, adli_get_u64(reader), out);
+    case 'o':
+        return take_name(reader, out);
     case 'l':
     case 't':
     case 'S':

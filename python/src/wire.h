@@ -1,5 +1,6 @@
 /* Values on the wire: a tag, then what the tag needs. Plain data only, by design: whatever a peer sends
- * becomes a number, a text or a container of those, or an error; nothing in it names code. This half
+ * becomes a number, a text or a container of those, or an error; nothing in it names code. Values of other classes
+ * are plain data under a name, which the receiver looks up among the classes that it knows (adaptdl._values). This half
  * knows bytes, value.c knows Python; so this one can be fuzzed alone.
  *
  *   value  = 'N' | 'T' | 'F'                 None, True, False
@@ -11,6 +12,7 @@
  *          | 'S' count value*  | 'Z' count value*                  set, frozenset
  *          | 'm' count (value value)*                              dict
  *          | 'a' array | 'g' array | 'u' array      NumPy array, NumPy scalar, torch tensor
+ *          | 'o' size UTF-8 value                                   an instance of the class of that name
  *   array  = kind itemsize ndim dims data    one byte each, then ndim sizes, then the elements
  *   size, count, dims = uint64
  *   message = 0x01 value                     the first byte is the format's version
@@ -30,7 +32,7 @@ typedef struct adlpy_token {
     char tag;
     int64_t integer;
     double real, imaginary;
-    const void *data; /* of texts, bytes, big integers and arrays; in the message */
+    const void *data; /* of texts, bytes, names, big integers and arrays; in the message */
     size_t length;
     uint64_t count; /* of items, pairs of a dict */
     char kind;      /* of an array: b, i, u, f, c */

@@ -2,6 +2,10 @@
 """The encoding of values: what is sent comes back, and bytes from a stranger do no harm."""
 
 import collections
+import dataclasses
+import datetime
+import decimal
+import fractions
 import os
 import pickle
 import random
@@ -11,9 +15,39 @@ import harness
 import numpy as np
 import pytest
 
-from adaptdl import _core
+from adaptdl import _core, collective
 
 Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: list = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: int
+
+
+class Number(int):
+    pass
+
+
+class Own:
+    def __init__(self, value):
+        self.value = value
+
+
+class Odd(dict):
+    def items(self):
+        raise KeyError
+
+
+def u64(number):
+    return struct.pack("<Q", number)
+
 
 VALUES = [
     None, True, False, 0, 1, -1, 2**31, 2**63 - 1, -2**63, 2**63, -2**63 - 1, 2**4000 + 1, -7**900, 0.0, -0.0, 1.5,
@@ -53,9 +87,60 @@ def test_arrays_and_their_scalars_come_back(dtype):
 
 
 def test_subclasses_travel_as_what_they_extend():
-    for value, plain in ((Pair(1, 2), (1, 2)), (collections.OrderedDict(a=1), {"a": 1}), (np.float64(2.5), 2.5)):
+    for value, plain in ((Odd(a=1), {"a": 1}), (Number(7), 7), (np.float64(2.5), 2.5)):
         back = _core.value_decode(_core.value_encode(value))
         assert back == plain and type(back) is type(plain)
+
+
+def test_classes_that_keep_their_type():
+    values = [Pair(1, [2]), Point(3, [Pair(4, 5)]), Frozen(9), collections.Counter(a=1, b=-2),
+              collections.defaultdict(list, {(1, 2): [3]}), collections.defaultdict(lambda: 7, a=1),
+              collections.OrderedDict(b=1, a=2), collections.deque([1], 3), decimal.Decimal("1.50"),
+              fractions.Fraction(2, 6), datetime.datetime(2026, 1, 2, 3, 4, 5, 6), datetime.date(2026, 1, 2),
+              datetime.timedelta(1, 2, 3)]
+    for value in values + [values, {"k": values}]:
+        back = _core.value_decode(_core.value_encode(value))
+        assert back == value and type(back) is type(value)
+    assert _core.value_decode(_core.value_encode(values[4]))["new"] == []
+    assert _core.value_decode(_core.value_encode(values[5]))["new"] == 7
+
+
+def test_a_class_that_is_registered():
+    with pytest.raises(TypeError, match="Own cannot be sent.*register"):
+        _core.value_encode(Own(1))
+    assert collective.register(Own) is Own
+    assert _core.value_decode(_core.value_encode([Own(5)]))[0].value == 5
+    collective.register(Own, lambda own: own.value, lambda value: Own(value + 1))
+    assert _core.value_decode(_core.value_encode(Own(5))).value == 6
+    for wrong in ((5,), (Own, str), (Own, None, str)):
+        with pytest.raises(TypeError):
+            collective.register(*wrong)
+
+
+def named(name, data=b"N"):
+    return b"\x01o" + u64(len(name)) + name + data
+
+
+@pytest.mark.parametrize("data", [
+    named(b"os:system", b"s" + u64(4) + b"true"), named(b"subprocess:Popen"), named(b"builtins:eval"),
+    named(b"test_core_values:Evil"), named(b"__main__:Evil"), named(b"no.such:Thing"), named(b""), named(b"\xff"),
+    named(b"Counter"), named(b"deque"), named(b"defaultdict"), named(b"Decimal", b"s" + u64(1) + b"x"),
+    named(b"date", b"s" + u64(1) + b"x"), named(b"defaultdict", b"t" + u64(2) + b"s" + u64(2) + b"osm" + u64(0)),
+    named(b"collections:OrderedDict"), named(b"x", b""), named(b"Fraction", b"t" + u64(2) + b"i" + u64(1) + b"i" + u64(0)),
+    b"\x01" + named(b"Counter", b"")[1:] * 1000 + b"N"])
+def test_names_of_nothing_that_is_known_are_value_errors(data):
+    with pytest.raises(ValueError):
+        _core.value_decode(data)
+
+
+def test_what_a_data_class_cannot_be_is_a_value_error():
+    for good in (Pair(1, 2), Point(1)):
+        data = _core.value_encode(good)
+        assert _core.value_decode(data) == good
+    pair, point = _core.value_encode(Pair(1, 2)), _core.value_encode(Point(1))
+    for bad in (pair.replace(b"t" + u64(2), b"t" + u64(1), 1)[:-9], pair[:-27] + b"N", point.replace(b"y", b"z")):
+        with pytest.raises(ValueError):
+            _core.value_decode(bad)
 
 
 def test_tensors_come_back():
@@ -68,11 +153,6 @@ def test_tensors_come_back():
 class Evil:
     def __reduce__(self):
         return os.system, ("true",)
-
-
-class Odd(dict):
-    def items(self):
-        raise KeyError
 
 
 @pytest.mark.parametrize("value, name", [
@@ -103,10 +183,6 @@ def test_values_in_themselves_are_refused():
             _core.value_encode(value)
     while deep:  # freed layer by layer: older interpreters recurse
         deep = deep[0]
-
-
-def u64(number):
-    return struct.pack("<Q", number)
 
 
 @pytest.mark.parametrize("data", [

@@ -208,15 +208,20 @@ def test_accumulator_as_the_reference_has_it():
     accum -= [("c", torch.tensor(2))]
     assert len(accum) == 0 and list(accum) == [] and "a" not in accum and accum.get("a", 7) == 7
     assert dict(accum) == {} and list(accum.items()) == []
-    for wrong in (lambda: accum["a"] + 1, lambda: float(accum["a"]), lambda: "{:.3f}".format(accum["a"]),
-                  lambda: accum.__setitem__("a", 3), lambda: accum.update(a="x"),
-                  lambda: accum.update({1.5: 1}), lambda: accum.update(1, 2), lambda: accum["a"] / 2):
+    for wrong in (lambda: float(accum["a"]), lambda: "{:.3f}".format(accum["a"]), lambda: print(accum["a"]),
+                  lambda: f"{accum['a']}", lambda: accum["a"] > 1, lambda: accum["a"] == 1, lambda: int(accum["a"]),
+                  lambda: bool(accum["a"]), lambda: accum["a"] + accum["b"], lambda: sum([accum["a"]]) * 2,
+                  lambda: accum.__setitem__("a", 3), lambda: repr(accum["a"]), lambda: round(accum["a"]),
+                  lambda: accum.update(1, 2), lambda: accum["a"] / 2, lambda: 2 / accum["a"], lambda: -accum["a"],
+                  lambda: accum.update({"a": object()})):
         with pytest.raises(TypeError):
             wrong()
+    with pytest.raises(ValueError):
+        accum["b"] = accum["a"] + 1
+    with pytest.raises(ValueError):
+        accum["a"] = adl.Accumulator()["a"] + 1
     with pytest.raises(KeyError):
         del accum["a"]
-    with pytest.raises(ValueError):
-        accum.update({"x" * 100: 1})
     with accum.synchronized():
         assert dict(accum) == {"start": 5, "more": 1.5, "a": 8, "b": 2.5, "c": -5}
         assert isinstance(accum["a"], int) and isinstance(accum["b"], float)
@@ -546,7 +551,7 @@ def wild(seed):
                _core.current_epoch, _core.finished_epochs]
     for make in (lambda: _core.Sampler(7, True), lambda: _core.Loop("l%d" % rng.randrange(10**9), 2),
                  lambda: _core.Meter("m%d" % rng.randrange(10**9), 2),
-                 lambda: _core.Sums("s%d" % rng.randrange(10**9)), lambda: _core.Epochs(1)):
+                 lambda: _core.Sums("s%d" % rng.randrange(10**9), {}), lambda: _core.Epochs(1)):
         thing = make()
         targets += [getattr(thing, name) for name in dir(type(thing))
                     if not name.startswith("_") and callable(getattr(type(thing), name))]

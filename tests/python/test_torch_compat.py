@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """What programs written for the original package do that a stricter one would forbid."""
 
+import collections
 import copy
+import dataclasses
 import io
 import os
 import signal
@@ -210,6 +212,119 @@ def test_data_of_another_length_after_a_restart_is_taken():
     with tempfile.TemporaryDirectory() as folder:
         torch_fork.replicas(1, resized, 1, 12, status=143, ADAPTDL_CHECKPOINT_PATH=folder)
         assert torch_fork.replicas(1, resized, -1, 8, ADAPTDL_CHECKPOINT_PATH=folder) == [[4, 5, 6, 7]]
+
+
+# ---- accumulators ----
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass
+class Moments:
+    count: int = 0
+    total: float = 0.0
+
+    def __add__(self, other):
+        return Moments(self.count + other.count, self.total + other.total)
+
+
+class Words:
+    def __init__(self, text):
+        self.text = text
+
+    def __add__(self, other):
+        return Words(self.text + other.text)
+
+
+def kinds():
+    """Values of many kinds, added on each replica; what all see, as text."""
+    numpy = pytest.importorskip("numpy")
+    adl.collective.register(Words)
+    accum = adl.Accumulator(start=1)
+    adl.init_process_group("gloo")
+    rank = env.replica_rank()
+    confusion = numpy.zeros((2, 2), dtype=numpy.int64)
+    for i in range(3):
+        accum["zebra"] += 1
+        accum["matrix"] += torch.full((2, 1, 3), float(i), requires_grad=True)
+        confusion[rank, i % 2] += 1
+        accum["confusion"] = accum["confusion"] + confusion
+        accum["confusion"] -= numpy.ones((2, 2), dtype=numpy.int64)
+        accum[("class", rank)] += 1
+        accum["apple"] = 0.5 + accum["apple"]
+        accum["list"] += [i]
+        accum["counter"] += collections.Counter({f"r{rank}": 2})
+        accum["moments"] += Moments(1, 2.0)
+        accum["words"] += Words(str(rank))
+    with accum.synchronized():
+        accum["any"] = [None, "text", Pair(1, {2})]
+        accum["groups"] = collections.defaultdict(list, {"a": [1]})
+        accum["pair"] = Pair("x", (1, 2))
+    with accum.synchronized():
+        accum["groups"]["new"].append(7)
+        assert type(accum["counter"]) is collections.Counter and type(accum["words"]) is Words
+        assert type(accum["pair"]) is Pair and isinstance(accum["confusion"], numpy.ndarray)
+        assert not accum["matrix"].requires_grad
+        accum["words"] = accum["words"].text
+        accum["matrix"] = accum["matrix"].tolist()
+        accum["confusion"] = accum["confusion"].tolist()
+        return repr(accum), list(accum)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_values_of_any_kind(replicas):
+    results = torch_fork.replicas(replicas, kinds)
+    assert all(result == results[0] for result in results)
+    text, keys = results[0]
+    assert keys[:4] == ["start", "zebra", "matrix", "confusion"]
+    assert keys[-3:] == ["any", "groups", "pair"]
+    assert f"'zebra': {3 * replicas}" in text and f"'apple': {1.5 * replicas}" in text
+    assert f"[[[{3.0 * replicas}, {3.0 * replicas}, {3.0 * replicas}]]" in text
+    # 1 + 1 + 2 and 0 + 1 + 1 in the row of each replica, less 3 for each.
+    one = {1: "[[1, -1], [-3, -3]]", 2: "[[-2, -4], [-2, -4]]"}[replicas]
+    assert f"'confusion': {one}" in text
+    assert "('class', 0): 3" in text and (replicas == 1 or "('class', 1): 3" in text)
+    assert f"Moments(count={3 * replicas}, total={6.0 * replicas})" in text
+    assert "Counter({'r0': 6" in text and f"'list': {[0, 1, 2] * replicas}" in text
+    assert "'new': [7]" in text and "Pair(left='x', right=(1, 2))" in text
+    assert f"'words': '{'000' if replicas == 1 else '000111'}'" in text
+
+
+def kept(stop):
+    accum = adl.Accumulator(Pair=Pair(0, 0))
+    adl.init_process_group("gloo")
+    for epoch in adl.remaining_epochs_until(1):
+        for i, (batch,) in enumerate(adl.AdaptiveDataLoader(numbers(8), batch_size=2)):
+            accum["sum"] += batch
+            accum["seen", epoch] += collections.Counter(batch.tolist())
+            if i == stop:
+                os.kill(os.getpid(), signal.SIGTERM)
+        with accum.synchronized():
+            return accum["sum"].tolist(), accum["seen", 0], accum["Pair"]
+
+
+def test_values_of_any_kind_survive_a_restart():
+    with tempfile.TemporaryDirectory() as folder:
+        torch_fork.replicas(1, kept, 1, status=143, ADAPTDL_CHECKPOINT_PATH=folder)
+        found, = torch_fork.replicas(1, kept, -1, ADAPTDL_CHECKPOINT_PATH=folder)
+    assert found == ([12, 16], collections.Counter(range(8)), Pair(0, 0))
+    assert type(found[1]) is collections.Counter and type(found[2]) is Pair
+
+
+@on(2)
+def test_what_cannot_be_summed_is_told():
+    adl.init_process_group("gloo")
+    accum = adl.Accumulator()
+    if env.replica_rank() == 0:
+        accum["a"] += 1
+    else:
+        accum["a"] += "text"
+    with pytest.raises((TypeError, ValueError), match="unsupported operand"):
+        with accum.synchronized():
+            pass
+    with pytest.raises(TypeError, match="register"):
+        adl.collective.allreduce(Words("a"), lambda a, b: a)
+    os._exit(0)
 
 
 # ---- models ----

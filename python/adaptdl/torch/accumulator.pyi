@@ -4,7 +4,7 @@ from typing import Any, Union
 
 __all__: list[str]
 
-_Key = Union[str, int]
+_Key = Any  # hashable
 _Updates = Union[Mapping[_Key, Any], Iterable[tuple[_Key, Any]]]
 
 class Accumulator(MutableMapping[_Key, Any]):
