@@ -27,20 +27,12 @@ static inline double test_clock(void *user)
     return ((world *)user)->now_s;
 }
 
-static inline void quiet(void *user, const char *line)
-{
-    if (getenv("ADLT_VERBOSE"))
-        printf("# %s\n", line);
-    (void)user;
-}
-
 static inline adl_status open_core(world *w)
 {
     adli_core_options options = {.state_dir = w->dir,
                                  .backend = &w->fake->backend,
                                  .config = &w->config,
-                                 .supervisor_url = "http://127.0.0.1:1234",
-                                 .log = quiet};
+                                 .supervisor_url = "http://127.0.0.1:1234"};
     adl_status status = adli_core_new(&options, &w->core);
     if (status == ADL_OK)
         adli_core_set_clock(w->core, test_clock, w);

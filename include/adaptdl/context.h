@@ -25,6 +25,7 @@
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/group.h"
+#include "adaptdl/log.h"
 #include "adaptdl/status.h"
 
 #include <stdbool.h>
@@ -72,20 +73,6 @@ typedef struct adl_env {
  * changed. EINVAL names the variable and its value; a scheduler of another major version is refused
  * here too. Does not block. */
 ADL_API ADL_MUST adl_status adl_env_read(adl_env *out);
-
-/* ---- log --------------------------------------------------------------------------------------- */
-
-typedef enum adl_log_level {
-    ADL_LOG_INFO,
-    ADL_LOG_WARNING,
-    ADL_LOG_ERROR,
-} adl_log_level;
-
-/* One line, without a newline. Called from the caller's thread and from the context's own. */
-typedef void (*adl_log_fn)(void *user, adl_log_level level, const char *line);
-
-/* "adaptdl: line" to standard error, warnings and errors marked as such. user is ignored. */
-ADL_API void adl_log_stderr(void *user, adl_log_level level, const char *line);
 
 /* ---- life -------------------------------------------------------------------------------------- */
 

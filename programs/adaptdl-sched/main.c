@@ -1,7 +1,7 @@
 /* The scheduler daemon's program: flags and how it goes into the background. The daemon itself is
  * src/daemon. */
 #include "adaptdl/status.h"
-#include "base/mem.h"
+#include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/flags.h"
 
@@ -87,6 +87,12 @@ static adl_status read_nodes(void *user, adli_nodes *out)
 
 static int serve(adli_flags *flags)
 {
+    adl_log_level level;
+    if (adli_log_level(flags->verbose, &level) != ADL_OK) {
+        fprintf(stderr, "adaptdl-sched: %s\n", adl_error());
+        return EXIT_USAGE;
+    }
+    adli_log_start(adli_log_stamped, NULL, level);
     bool background = flags->background;
     if (background) {
         int code = go_to_background(flags);

@@ -15,7 +15,10 @@ static int parse_run(cli *c, int option, adli_launch_options *options)
     int grace_s;
     switch (option) {
     case 'q':
-        options->quiet = true;
+        options->level = ADL_LOG_WARNING;
+        break;
+    case 'v':
+        options->level = ADL_LOG_DEBUG;
         break;
     case OPTION_CHECKPOINT:
         options->checkpoint = c->value;
@@ -44,6 +47,8 @@ static int parse_run(cli *c, int option, adli_launch_options *options)
 static int run_run(cli *c)
 {
     adli_launch_options options = {.replicas = 1, .grace_s = 30};
+    if (adli_log_level(0, &options.level) != ADL_OK)
+        return report_error("run", EXIT_USAGE);
     for (int option; (option = cli_next(c)) != CLI_END;) {
         if (option < 0)
             return cli_result(option);
@@ -70,6 +75,8 @@ static const cli_option run_options[] = {
      NULL},
     {OPTION_GRACE, "grace", "S", "seconds from SIGTERM to SIGKILL (default 30)", NULL},
     {'q', "quiet", NULL, "show no messages but those of replicas and failures", NULL},
+    {'v', "verbose", NULL, "show more (or set ADAPTDL_LOG: debug, info, warning, error, off)",
+     NULL},
     {0},
 };
 

@@ -227,6 +227,10 @@ static int take_option(cli *c, int option, start *s)
                                         "--interval", "--listen", "--config"};
     int whole;
     double number;
+    if (option == 'v') {
+        add_word(s, "--verbose");
+        return EXIT_DONE;
+    }
     if ((option == NODES && !cli_whole(c->value, 1, 1000, &whole)) ||
         (option == SLOTS && !cli_whole(c->value, 1, 10000, &whole)))
         return usage_error("up", "%s %s: must be a number from 1 on", names[option - NODES],
@@ -278,6 +282,7 @@ static const cli_option up_options[] = {
      "(default: 127.0.0.1:0, or as the configuration says)",
      NULL},
     {CONFIG, "config", "FILE", "configuration file (docs/config.md)", COMPLETE_FILE},
+    {'v', "verbose", NULL, "log more (or set ADAPTDL_LOG: debug, info, warning, error, off)", NULL},
     {0},
 };
 

@@ -16,6 +16,7 @@ static const struct {
     {"ADAPTDL_CA", "certificates to trust with https, as with --ca"},
     {"ADAPTDL_STATE", "the state directory, as with --state"},
     {"XDG_STATE_HOME", "the state directory is below it when the above is not set"},
+    {"ADAPTDL_LOG", "what run and up log: debug, info, warning, error or off (default: info)"},
     {"NO_COLOR", "no colours, when it is not empty"},
 };
 

@@ -47,22 +47,11 @@ double adli_core_now(adli_core *core)
     return now;
 }
 
-void adli_core_log(adli_core *core, const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (core->log)
-        core->log(core->log_user, line);
-}
-
 void adli_core_wake_for_report(adli_core *core)
 {
     uint64_t one = 1;
     if (write(core->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        adli_core_log(core, "wake-up: %s", strerror(errno));
+        adli_say(ADL_LOG_WARNING, "wake-up: %s", strerror(errno));
 }
 
 void adli_core_wake(adli_core *core)
@@ -245,8 +234,6 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     TAILQ_INIT(&core->todo);
     core->wake_fd = -1;
     core->backend = options->backend;
-    core->log = options->log;
-    core->log_user = options->log_user;
     core->clock = wall_s;
     core->now_s = core->opened_s = wall_s(NULL);
     core->now_mono_s = adli_monotonic_s();
@@ -275,13 +262,13 @@ static adl_status set_text(adli_core *core, char **to, const char *text)
 void adli_core_set_supervisor(adli_core *core, const char *url)
 {
     if (set_text(core, &core->supervisor, url) != ADL_OK)
-        adli_core_log(core, "%s", adl_error());
+        adli_say(ADL_LOG_WARNING, "%s", adl_error());
 }
 
 void adli_core_set_dashboard(adli_core *core, const char *url)
 {
     if (set_text(core, &core->dashboard, url) != ADL_OK)
-        adli_core_log(core, "%s", adl_error());
+        adli_say(ADL_LOG_WARNING, "%s", adl_error());
 }
 
 adl_status adli_core_set(adli_core *core, const char *key, const char *value)

@@ -27,8 +27,6 @@ typedef struct adli_core_options {
     const struct adli_config *config; /* config/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */
-    void (*log)(void *user, const char *line); /* may be NULL */
-    void *log_user;
 } adli_core_options;
 
 /* Opens the store and takes over what it and the backend hold. EIO, ECORRUPT: the store cannot be used;

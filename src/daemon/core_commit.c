@@ -113,6 +113,8 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
              (long long)core->round, changed, snapshot->job_count);
     adli_core_event(core, now_s, "Round", "", fields, "round %lld: %d of %d jobs changed",
                     (long long)core->round, changed, snapshot->job_count);
+    adli_say(ADL_LOG_DEBUG, "round %lld: %d of %d jobs changed, decided in %.3f ms",
+             (long long)core->round, changed, snapshot->job_count, duration_s * 1e3);
     post(core, (adli_pending){.kind = PENDING_ROUND,
                               .time_s = now_s,
                               .round = core->round,
@@ -245,6 +247,7 @@ static void write_events(adli_core *core, const change *made, double now_s)
         if (row->reason[0])
             snprintf(message + used, sizeof message - (size_t)used, " (%s)%s%.*s", row->reason,
                      *row->message ? ": " : "", (int)strcspn(row->message, "\n"), row->message);
+        adli_say(ADL_LOG_DEBUG, "job %s: %s", job->id, message);
         if (phase || row->reason[0])
             adli_store_event(core->store, now_s, "JobPhase", job->id, message, fields);
     }

@@ -107,7 +107,7 @@ static void advance(adli_core *core, double now_s)
 {
     adli_orders orders;
     if (adli_cluster_advance(core->cluster, now_s, &orders) != ADL_OK)
-        adli_core_log(core, "%s", adl_error()); /* the next turn goes on */
+        adli_say(ADL_LOG_WARNING, "%s", adl_error()); /* the next turn goes on */
     note_orders(core, orders);
 }
 
@@ -118,7 +118,7 @@ static bool take_new(adli_core *core, adli_kept_job *job)
 {
     adli_job_spec spec = adli_core_sched_spec(core, job);
     if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
-        adli_core_log(core, "job %s: %s", job->id, adl_error());
+        adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         return false;
     }
     adli_core_stage(core, job, STAGE_ACTIVE);
@@ -165,7 +165,7 @@ static void place_new(adli_core *core, double now_s)
             continue;
         job->was_placed = true;
         if (at_once && adli_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
-            adli_core_log(core, "job %s: %s", job->id, adl_error());
+            adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         core->placeless |= !placed;
     }
 }
@@ -201,7 +201,7 @@ static void run_round(adli_core *core, double now_s)
     if (status == ADL_OK)
         adli_core_decisions_of_round(core, now_s, took_s);
     else
-        adli_core_log(core, "round: %s", adl_error());
+        adli_say(ADL_LOG_WARNING, "round: %s", adl_error());
     pthread_mutex_lock(&core->lock);
     core->last_round_s = now_s;
     core->next_round_s = now_s + core->config.interval_s;
@@ -248,7 +248,7 @@ static void start_group(adli_core *core, adli_kept_job *job, double now_s)
     char message[512];
     snprintf(message, sizeof message, "group %d could not be started: %s", info.life->group,
              adl_error());
-    adli_core_log(core, "job %s: %s", job->id, message);
+    adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, message);
     if (seen.failed) {
         adli_core_failure(job, "CannotStart", message, "");
         adli_core_event(core, now_s, "ReplicaFailed", job->id, "", "%s", message);
@@ -325,7 +325,7 @@ static bool turn(adli_core *core, double now_s)
 {
     take_changes(core);
     if (adli_core_refresh_nodes(core, false) != ADL_OK)
-        adli_core_log(core, "nodes: %s", adl_error());
+        adli_say(ADL_LOG_WARNING, "nodes: %s", adl_error());
     adli_core_observe(core, now_s);
     advance(core, now_s);
     place_new(core, now_s);
@@ -335,7 +335,7 @@ static bool turn(adli_core *core, double now_s)
     core->commit_failed = status != ADL_OK;
     if (status != ADL_OK) {
         core->retry_commit_s = now_s + 1;
-        adli_core_log(core, "not written, tried again: %s", adl_error());
+        adli_say(ADL_LOG_WARNING, "not written, tried again: %s", adl_error());
         return false;
     }
     bool acted = !TAILQ_EMPTY(&core->todo);
@@ -370,7 +370,7 @@ static bool await_turn(adli_core *core, double until_s)
         int ready = poll(fds, 2, wait_s > 0 ? (int)ceil(wait_s * 1000) : 0);
         uint64_t count;
         if (read(core->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
-            adli_core_log(core, "wake-up: %s", strerror(errno));
+            adli_say(ADL_LOG_WARNING, "wake-up: %s", strerror(errno));
         adli_core_answer_call(core);
         pthread_mutex_lock(&core->lock);
         bool stopping = core->gone = core->stopping, urgent = core->urgent;

@@ -332,7 +332,7 @@ void adli_core_report(adli_core *core, adli_kept_job *job)
         report.max_profiled = spec.fixed_replicas;
     }
     if (adli_cluster_report(core->cluster, job->number, &report) != ADL_OK)
-        adli_core_log(core, "%s", adl_error());
+        adli_say(ADL_LOG_WARNING, "%s", adl_error());
 }
 
 void adli_core_train(adli_kept_job *job)

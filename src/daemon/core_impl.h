@@ -18,6 +18,7 @@
 #define ADLI_CORE_IMPL_H
 
 #include "config/config.h"
+#include "base/log.h"
 #include "daemon/core.h"
 #include "daemon/index.h"
 #include "jobspec/jobspec.h"
@@ -146,8 +147,6 @@ struct adli_core {
     adli_backend *backend;
     adli_config config;
     adli_store *store;
-    void (*log)(void *user, const char *line);
-    void *log_user;
     double (*clock)(void *user); /* wall time; tests replace it */
     void *clock_user;
     double now_s, now_mono_s; /* under lock: the last answer of adli_core_now */
@@ -214,7 +213,6 @@ struct adli_core {
 /* ---- core.c ---- */
 /* Seconds since 1970 that never go back and never stand still. Any thread. */
 double adli_core_now(adli_core *core);
-void adli_core_log(adli_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void adli_core_wake(adli_core *core);
 /* Wakes the controller for no more than job->hints_new. */
 void adli_core_wake_for_report(adli_core *core);

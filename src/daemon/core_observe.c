@@ -158,7 +158,7 @@ static void publish(adli_core *core, adli_kept_job *job, int group, int count, i
     adli_replica_view *copy =
         adli_memdup(core->scratch, (size_t)(count ? count : 1), sizeof *core->scratch);
     if (!copy) {
-        adli_core_log(core, "job %s: no memory for its replicas' states", job->id);
+        adli_say(ADL_LOG_WARNING, "job %s: no memory for its replicas' states", job->id);
         return;
     }
     pthread_mutex_lock(&core->lock);
@@ -193,7 +193,7 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     }
     adli_observed seen = {.started = wanted, .interrupted = wanted};
     if (status != ADL_OK && status != ADL_ENOENT) {
-        adli_core_log(core, "job %s: %s", job->id, adl_error());
+        adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         return;
     }
     if (status == ADL_OK) {
@@ -206,7 +206,7 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
         note_failures(core, job, info.life, core->ends, core->scratch, count, now_s);
         publish(core, job, group, count, seen.ready - seen.succeeded);
     } else if (phase == ADLI_RUNNING) /* one that is stopped may never have been started */
-        adli_core_log(core, "job %s: group %d is not there any more", job->id, group);
+        adli_say(ADL_LOG_WARNING, "job %s: group %d is not there any more", job->id, group);
     adli_cluster_observe(core->cluster, job->number, &seen, now_s);
 }
 

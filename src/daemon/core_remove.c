@@ -32,7 +32,7 @@ void adli_core_remove_jobs(adli_core *core, double now_s)
         adli_core_stage(core, TAILQ_FIRST(&core->over), STAGE_DOOMED);
     while ((job = TAILQ_FIRST(&core->doomed)))
         if (remove_job(core, job, now_s) != ADL_OK) {
-            adli_core_log(core, "not removed, tried again: %s", adl_error());
+            adli_say(ADL_LOG_WARNING, "not removed, tried again: %s", adl_error());
             core->commit_failed = true;
             core->retry_commit_s = now_s + 1;
             return;

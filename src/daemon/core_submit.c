@@ -211,7 +211,7 @@ static adl_status place_files(adli_core *core, const adli_kept_job *job)
     adli_store_begin(core->store);
     adli_store_remove_job(core->store, job->uid);
     if (adli_store_commit(core->store) != ADL_OK) /* the next daemon finds job and files */
-        adli_core_log(core, "job %s: %s", job->id, adl_error());
+        adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
     return adli_fail(ADL_EIO, "its files: %s", why);
 }
 

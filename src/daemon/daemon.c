@@ -35,18 +35,6 @@ typedef struct daemon {
     adli_api *api;
 } daemon_state;
 
-static void log_line(void *user, const char *line)
-{
-    (void)user;
-    struct timespec now;
-    struct tm utc;
-    char when[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
-    fprintf(stderr, "%s.%03ldZ %s\n", when, now.tv_nsec / 1000000, line);
-}
-
 /* ---- the state directory ---- */
 
 adl_status adli_state_dir(char *out, size_t size)
@@ -199,10 +187,8 @@ static adl_status open_backend(daemon_state *d)
 
 static adl_status open_core(daemon_state *d)
 {
-    adli_core_options options = {.state_dir = d->state,
-                                 .backend = d->backend,
-                                 .config = d->options->config,
-                                 .log = log_line};
+    adli_core_options options = {
+        .state_dir = d->state, .backend = d->backend, .config = d->options->config};
     return adli_core_new(&options, &d->core);
 }
 
@@ -286,9 +272,9 @@ static void renew_nodes(void *user)
         status = adli_fail_memory("nodes");
     if (status == ADL_OK)
         status = adli_local_set_nodes(d->backend, locals, (int)nodes.count);
-    adli_core_log(d->core,
-                  status == ADL_OK ? "nodes were read again%s" : "nodes stay as they are: %s",
-                  status == ADL_OK ? "" : adl_error());
+    adli_say(status == ADL_OK ? ADL_LOG_INFO : ADL_LOG_WARNING,
+             status == ADL_OK ? "nodes were read again%s" : "nodes stay as they are: %s",
+             status == ADL_OK ? "" : adl_error());
     free(locals);
     adli_nodes_fini(&nodes);
 }
@@ -305,8 +291,8 @@ static void serve(daemon_state *d, const sigset_t *signals)
                  *options->config->tls_certificate ? "s" : "", (int)(colon - listen), listen,
                  adli_api_port(d->api));
     adli_core_set_dashboard(d->core, dashboard);
-    adli_core_log(d->core, "adaptdl-sched %s serves %s%s%s", ADLI_VERSION, url,
-                  *dashboard ? " and " : "", dashboard);
+    adli_say(ADL_LOG_INFO, "adaptdl-sched %s serves %s%s%s", ADLI_VERSION, url,
+             *dashboard ? " and " : "", dashboard);
     if (options->ready)
         options->ready(options->ready_user, url, dashboard);
     for (;;) {
@@ -316,7 +302,7 @@ static void serve(daemon_state *d, const sigset_t *signals)
         if (signal == SIGHUP && options->read_nodes)
             adli_core_call(d->core, renew_nodes, d);
     }
-    adli_core_log(d->core, "stops; replicas run on");
+    adli_say(ADL_LOG_INFO, "stops; replicas run on");
 }
 
 static adl_status run(daemon_state *d, const sigset_t *signals)

@@ -21,7 +21,7 @@ typedef struct adli_daemon_options {
 } adli_daemon_options;
 
 /* Serves until SIGTERM or SIGINT, then leaves the replicas running. Blocks these signals and SIGHUP for
- * good. Writes its log to standard error. ESTATE: another daemon uses the directory. */
+ * good. Writes its log where adli_log_start said. ESTATE: another daemon uses the directory. */
 ADL_MUST adl_status adli_daemon_run(const adli_daemon_options *options);
 
 /* $ADAPTDL_STATE, else $XDG_STATE_HOME/adaptdl, else ~/.local/state/adaptdl. EINVAL: none can be made of

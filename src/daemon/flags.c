@@ -27,6 +27,7 @@ enum flag {
     FLAG_LOG,
     FLAG_READY_FD,
     FLAG_PRINT_CONFIG,
+    FLAG_VERBOSE,
     FLAG_HELP,
     FLAG_VERSION,
 };
@@ -56,6 +57,8 @@ static const struct {
      "go to the background once everything is served; prints \"ready ADDRESS\""},
     {"foreground", NULL, FLAG_FOREGROUND, "stay in the foreground (the default)"},
     {"log", "FILE", FLAG_LOG, "log of --daemonize (default DIR/daemon.log)"},
+    {"verbose", NULL, FLAG_VERBOSE,
+     "or -v: log rounds, phases and requests too (or $ADAPTDL_LOG=debug, docs/operations.md)"},
     {"ready-fd", "N", FLAG_READY_FD, "write \"ready ADDRESS\" to this descriptor when serving"},
     {"print-config", NULL, FLAG_PRINT_CONFIG, "print the configuration with all flags applied"},
     {"help", NULL, FLAG_HELP, "show this"},
@@ -142,6 +145,9 @@ static adl_status apply(adli_flags *flags, int flag, const char *value)
     case FLAG_BACKGROUND:
         flags->background = true;
         return ADL_OK;
+    case FLAG_VERBOSE:
+        flags->verbose++;
+        return ADL_OK;
     case FLAG_LOG:
         return set_text(&flags->log_path, value);
     case FLAG_READY_FD:
@@ -161,7 +167,10 @@ static adl_status walk(adli_flags *flags, int argc, char **argv, int only, const
     adl_status status = ADL_OK;
     optind = 0;
     opterr = 0;
-    for (int flag; status == ADL_OK && (flag = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    for (int flag;
+         status == ADL_OK && (flag = getopt_long(argc, argv, "v", options, NULL)) != -1;) {
+        if (flag == 'v')
+            flag = FLAG_VERBOSE;
         if (flag == '?')
             return adli_fail(ADL_EINVAL, "option %s is unknown or lacks its value",
                              argv[optind - 1]);

@@ -11,6 +11,7 @@ typedef struct adli_flags {
     char *nodes_file, *config_file;
     int nodes, slots; /* 0: not given */
     bool background;
+    int verbose;    /* how many -v */
     int ready_fd;   /* -1: none */
     char *log_path; /* in the background */
     adli_buf text;  /* what --help, --version or --print-config want printed; else empty */

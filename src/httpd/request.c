@@ -2,6 +2,7 @@
  * with the connection suspended while there is nothing to send. */
 #include "httpd/impl.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
@@ -310,6 +311,8 @@ enum MHD_Result adli_request_send(adli_httpd_request *request)
         return MHD_NO;
     add_headers(response, request);
     adli_conn_state(c, request->answer == ANSWER_STREAM ? CONN_STREAM : CONN_ANSWER, request->size);
+    adli_say(ADL_LOG_DEBUG, "%s %s: %d", request->method,
+             request->target.path ? request->target.path : "?", request->code);
     enum MHD_Result result = MHD_queue_response(c->mhd, (unsigned)request->code, response);
     MHD_destroy_response(response);
     pthread_mutex_lock(&httpd->lock);

@@ -127,16 +127,17 @@ static adl_status start_generation(run *self)
         abandon(self);
         return status;
     }
+    for (int r = 0; r < self->replicas; r++)
+        adli_say(ADL_LOG_DEBUG, "replica %d is process %d", r, (int)self->replica[r].ward.id);
     self->alive = self->replicas;
     self->reported = false;
     self->failed_code = 0;
     const char *plural = self->replicas == 1 ? "" : "s";
     if (restarts == 0)
-        adli_output_say(&self->output, "%s: started %d replica%s", self->name, self->replicas,
-                        plural);
+        adli_say(ADL_LOG_INFO, "%s: started %d replica%s", self->name, self->replicas, plural);
     else
-        adli_output_say(&self->output, "%s: restart %d on %d replica%s", self->name, restarts,
-                        self->replicas, plural);
+        adli_say(ADL_LOG_INFO, "%s: restart %d on %d replica%s", self->name, restarts,
+                 self->replicas, plural);
     return ADL_OK;
 }
 
@@ -157,7 +158,7 @@ static void reap(run *self)
     for (int r = 0; self->replica && r < self->replicas; r++) {
         adli_replica *replica = &self->replica[r];
         if (adli_ward_is_silent(&replica->ward)) {
-            adli_output_fail(&self->output, "replica %d was stopped and cannot answer: killed", r);
+            adli_say(ADL_LOG_ERROR, "replica %d was stopped and cannot answer: killed", r);
             adli_ward_kill(&replica->ward);
         }
         if (replica->over || !adli_ward_over(&replica->ward))
@@ -196,8 +197,8 @@ static void report(run *self)
         return;
     self->reported = true;
     self->failed_code = adli_ward_code(&culprit->ward);
-    adli_output_fail(&self->output, "replica %d %s", culprit->rank,
-                     adli_replica_fate(culprit, fate, sizeof fate));
+    adli_say(ADL_LOG_ERROR, "replica %d %s", culprit->rank,
+             adli_replica_fate(culprit, fate, sizeof fate));
 }
 
 static adli_observed observe(run *self)
@@ -230,14 +231,14 @@ static void on_signals(run *self)
         if (number == SIGCHLD)
             continue; /* reap looks at every round */
         if (number == SIGINT && self->stop) {
-            adli_output_say(&self->output, "got SIGINT again: killing %d replicas", self->alive);
+            adli_say(ADL_LOG_INFO, "got SIGINT again: killing %d replicas", self->alive);
             kill_all(self);
             continue;
         }
-        adli_output_say(&self->output, "got %s: passing it on, waiting for checkpoints",
-                        number == SIGINT   ? "SIGINT"
-                        : number == SIGHUP ? "SIGHUP"
-                                           : "SIGTERM");
+        adli_say(ADL_LOG_INFO, "got %s: passing it on, waiting for checkpoints",
+                 number == SIGINT   ? "SIGINT"
+                 : number == SIGHUP ? "SIGHUP"
+                                    : "SIGTERM");
         self->stop = true;
     }
 }
@@ -261,8 +262,7 @@ static void resize(run *self, int wanted, adli_buf *out)
 {
     const char *how = saves(self) ? "waiting for a checkpoint" : "from the first step again";
     adli_buf_printf(out, "%s: from %d to %d replicas", self->name, self->wanted, wanted);
-    adli_output_say(&self->output, "%s: from %d to %d replicas, %s", self->name, self->wanted,
-                    wanted, how);
+    adli_say(ADL_LOG_INFO, "%s: from %d to %d replicas, %s", self->name, self->wanted, wanted, how);
     self->wanted = wanted;
 }
 
@@ -351,8 +351,8 @@ static adl_status act(run *self, adli_action action)
             adli_ward_ask(&self->replica[r].ward);
         break;
     case ADLI_KILL:
-        adli_output_fail(&self->output, "%d replicas did not leave within %g s: killed",
-                         self->alive, self->rules.grace_s);
+        adli_say(ADL_LOG_ERROR, "%d replicas did not leave within %g s: killed", self->alive,
+                 self->rules.grace_s);
         kill_all(self);
         break;
     case ADLI_CLEAN:
@@ -381,8 +381,7 @@ static adl_status run_all(run *self, int *exit_code)
     if (status != ADL_OK)
         return status;
     if (self->life.failures > self->rules.max_retries && self->rules.max_retries > 0)
-        adli_output_fail(&self->output, "%s: failed %d times, giving up", self->name,
-                         self->life.failures);
+        adli_say(ADL_LOG_ERROR, "%s: failed %d times, giving up", self->name, self->life.failures);
     *exit_code = self->life.phase == ADLI_SUCCEEDED ? 0
                  : self->failed_code                ? self->failed_code
                                                     : ADLI_EXIT_LEFT;
@@ -432,7 +431,7 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
     if (status != ADL_OK)
         return status;
     name_run(&self);
-    adli_output_init(&self.output, options->quiet);
+    adli_output_init(&self.output, options->level);
     sigemptyset(&self.handled);
     sigaddset(&self.handled, SIGINT);
     sigaddset(&self.handled, SIGTERM);

@@ -6,6 +6,7 @@
 #define ADLI_LAUNCH_H
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -19,7 +20,7 @@ typedef struct adli_launch_options {
     int max_restarts;       /* after failures */
     double grace_s;         /* from SIGTERM to SIGKILL */
     const char *name;       /* of the run; NULL: made from the program's and the process id */
-    bool quiet;             /* no messages of the launcher's own, but for failures */
+    adl_log_level level;    /* of the launcher's own messages; from warnings on: failures only */
 } adli_launch_options;
 
 /* Runs the program to its end. Replicas' lines go to standard output and error, each after "[rank] ",

@@ -6,11 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void adli_output_init(adli_output *output, bool quiet)
-{
-    *output = (adli_output){.terminal = isatty(STDERR_FILENO) && !quiet, .quiet = quiet};
-}
-
 void adli_output_clear(adli_output *output)
 {
     if (output->shown)
@@ -36,32 +31,20 @@ void adli_output_state(adli_output *output, const char *format, ...)
     show(output);
 }
 
-__attribute__((format(printf, 2, 0))) static void say(adli_output *output, const char *format,
-                                                      va_list args)
+/* A line of the launcher's own, on standard error. */
+static void print(void *user, adl_log_level level, const char *line)
 {
-    adli_output_clear(output);
-    fputs("adaptdl run: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    (void)level;
+    adli_output_clear(user);
+    fprintf(stderr, "adaptdl run: %s\n", line);
     fflush(stderr);
-    show(output);
+    show(user);
 }
 
-void adli_output_say(adli_output *output, const char *format, ...)
+void adli_output_init(adli_output *output, adl_log_level level)
 {
-    va_list args;
-    va_start(args, format);
-    if (!output->quiet)
-        say(output, format, args);
-    va_end(args);
-}
-
-void adli_output_fail(adli_output *output, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    say(output, format, args);
-    va_end(args);
+    *output = (adli_output){.terminal = isatty(STDERR_FILENO) && level <= ADL_LOG_INFO};
+    adli_log_start(print, output, level);
 }
 
 static void print_line(const adli_buf *line, int rank, FILE *to)

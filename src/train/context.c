@@ -13,15 +13,6 @@
 enum { CLOSE_TIMEOUT_MS = 30000 };
 static const double give_up_after_s = 1;
 
-void adl_log_stderr(void *user, adl_log_level level, const char *line)
-{
-    (void)user;
-    const char *mark = level == ADL_LOG_ERROR     ? "error: "
-                       : level == ADL_LOG_WARNING ? "warning: "
-                                                  : "";
-    fprintf(stderr, "adaptdl: %s%s\n", mark, line);
-}
-
 void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
 {
     if (!ctx->options.log)

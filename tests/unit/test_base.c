@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_write.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
@@ -168,6 +169,43 @@ TEST(json_is_written_with_its_commas)
                         "{\"a \\\"b\\\"\":\"x{\",\"none\":null,\"list\":[-7,null,[],\"\"],"
                         "\"yes\":true,\"raw\":{\"k\":[1]}}\n");
     adli_buf_fini(&out);
+}
+
+static char said[256];
+
+static void keep(void *user, adl_log_level level, const char *line)
+{
+    snprintf(said + strlen(said), sizeof said - strlen(said), "%s%s%s;", (const char *)user,
+             adli_log_mark(level), line);
+}
+
+TEST(the_logger_is_silent_until_it_is_started_and_then_filters)
+{
+    static const struct {
+        const char *text;
+        int verbose;
+        adl_log_level level;
+    } cases[] = {{"", 0, ADL_LOG_INFO},         {"", 1, ADL_LOG_DEBUG},
+                 {"debug", 0, ADL_LOG_DEBUG},   {"Warning", 0, ADL_LOG_WARNING},
+                 {"warning", 1, ADL_LOG_INFO},  {"error", 0, ADL_LOG_ERROR},
+                 {"off", 0, ADL_LOG_ERROR + 1}, {"debug", 9, ADL_LOG_DEBUG}};
+    adl_log_level level;
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        setenv("ADAPTDL_LOG", cases[i].text, 1);
+        CHECK_OK(adli_log_level(cases[i].verbose, &level));
+        CHECK_INT((int)level, (int)cases[i].level);
+    }
+    setenv("ADAPTDL_LOG", "loud", 1);
+    CHECK_FAILS(adli_log_level(0, &level), ADL_EINVAL, "ADAPTDL_LOG=loud: must be debug");
+    adli_say(ADL_LOG_ERROR, "nobody listens");
+    char prefix[] = "> ";
+    adli_log_start(keep, prefix, ADL_LOG_WARNING);
+    adli_say(ADL_LOG_INFO, "no");
+    adli_say(ADL_LOG_WARNING, "%d", 1);
+    adli_say(ADL_LOG_ERROR, "two");
+    adli_log_start(NULL, NULL, ADL_LOG_DEBUG);
+    adli_say(ADL_LOG_ERROR, "nobody listens");
+    CHECK_STR(said, "> warning: 1;> error: two;");
 }
 
 TEST(files_are_replaced_whole)
