@@ -3,7 +3,7 @@
 # that LIBRARY names.
 function(adl_module name)
   cmake_parse_arguments(arg "INTERNAL" "LIBRARY" "DEPS;LIBS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c ${CMAKE_CURRENT_SOURCE_DIR}/*/*.c)
   add_library(adl_${name} STATIC ${sources})
   target_include_directories(adl_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                                                 ${CMAKE_BINARY_DIR}/generated)

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,9 @@ typedef struct fake_group {
     int group, replicas;
     bool forgotten;
     char nodes[FAKE_REPLICAS][64];
-    adli_replica_view views[FAKE_REPLICAS];
-    char *argv, *env, *workdir; /* joined by newlines */
+    adli_member_view views[FAKE_REPLICAS];
+    char *pod;            /* as it was given */
+    char *env, *defaults; /* joined by newlines */
     int terms, kills;
 } fake_group;
 
@@ -38,9 +40,10 @@ typedef struct fake_backend {
     fake_group groups[FAKE_GROUPS];
     int group_count;
     int starts, forgets, removes, broken;
-    bool auto_ready;        /* started replicas are ready at once */
-    bool obedient;          /* SIGTERM interrupts at once */
-    adl_status start_fails; /* what start answers, when not ADL_OK */
+    int desired_nodes, scales; /* what scale was told last, and how often */
+    bool auto_ready;           /* started replicas are ready at once */
+    bool obedient;             /* SIGTERM interrupts at once */
+    adl_status start_fails;    /* what start answers, when not ADL_OK */
     int fd;
 } fake_backend;
 
@@ -73,42 +76,59 @@ static adl_status fake_nodes(void *self, const adli_backend_node **nodes, int *c
     return ADL_OK;
 }
 
-static adl_status fake_start(void *self, const adli_group_spec *spec)
+/* An older group of the job that is alive would be a job run twice. */
+static int fake_alive_before(const fake_backend *fake, const char *uid)
+{
+    int alive = 0;
+    for (int i = 0; i < fake->group_count - 1; i++) {
+        const fake_group *group = &fake->groups[i];
+        for (int r = 0; strcmp(group->uid, uid) == 0 && r < group->replicas; r++)
+            alive += !group->forgotten && group->views[r].state <= ADLI_MEMBER_READY;
+    }
+    return alive;
+}
+
+static adl_status fake_start(void *self, const adli_start *start)
 {
     fake_backend *fake = self;
     pthread_mutex_lock(&fake->lock);
     adl_status status = ADL_OK;
-    fake_group *known = fake_find(fake, spec->uid, spec->group);
+    fake_group *known = fake_find(fake, start->uid, start->group);
     if (fake->start_fails != ADL_OK)
         status = adli_fail(fake->start_fails, "made to fail");
     else if (known)
         fake->broken += known->forgotten;
     else {
         fake_group *group = &fake->groups[fake->group_count++];
-        *group = (fake_group){.group = spec->group, .replicas = spec->replicas};
-        snprintf(group->uid, sizeof group->uid, "%s", spec->uid);
-        group->argv = fake_join(spec->argv);
-        group->env = fake_join(spec->env);
-        group->workdir = strdup(spec->workdir ? spec->workdir : "");
-        for (int i = 0; i < spec->replicas; i++) {
-            snprintf(group->nodes[i], sizeof group->nodes[i], "%s", spec->nodes[i]);
-            group->views[i].state = fake->auto_ready ? ADLI_REPLICA_READY : ADLI_REPLICA_WAITING;
-            group->views[i].exit_code = -1;
-            snprintf(group->views[i].address, sizeof group->views[i].address, "10.0.0.%d", i + 1);
+        *group = (fake_group){.group = start->group, .replicas = start->count};
+        snprintf(group->uid, sizeof group->uid, "%s", start->uid);
+        group->pod = strdup(start->pod);
+        group->env = fake_join(start->env);
+        group->defaults = fake_join(start->defaults);
+        for (int i = 0; i < start->count; i++) {
+            adli_member_view *view = &group->views[i];
+            snprintf(group->nodes[i], sizeof group->nodes[i], "%s", start->members[i].node);
+            view->member = start->members[i].member;
+            view->state = fake->auto_ready ? ADLI_MEMBER_READY : ADLI_MEMBER_WAITING;
+            view->exit_code = -1;
+            snprintf(view->address, sizeof view->address, "10.0.0.%d", i + 1);
         }
-        /* an older group of the job that is alive would be a job run twice */
-        for (int i = 0; i < fake->group_count - 1; i++)
-            for (int r = 0;
-                 strcmp(fake->groups[i].uid, spec->uid) == 0 && r < fake->groups[i].replicas; r++)
-                fake->broken += !fake->groups[i].forgotten &&
-                                fake->groups[i].views[r].state <= ADLI_REPLICA_READY;
+        fake->broken += fake_alive_before(fake, start->uid);
         fake->starts++;
     }
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
 
-static void fake_terminate(void *self, const char *uid, int number, bool kill)
+static adl_status fake_scale(void *self, int desired_nodes)
+{
+    fake_backend *fake = self;
+    fake->desired_nodes = desired_nodes;
+    fake->scales++;
+    return ADL_OK;
+}
+
+static void fake_stop(void *self, const char *uid, int number, int member, bool kill)
 {
     fake_backend *fake = self;
     pthread_mutex_lock(&fake->lock);
@@ -117,15 +137,16 @@ static void fake_terminate(void *self, const char *uid, int number, bool kill)
         group->terms += !kill;
         group->kills += kill;
         for (int i = 0; i < group->replicas; i++)
-            if (group->views[i].state <= ADLI_REPLICA_READY && (kill || fake->obedient)) {
-                group->views[i].state = ADLI_REPLICA_INTERRUPTED;
+            if ((member == ADLI_ALL_MEMBERS || member == group->views[i].member) &&
+                group->views[i].state <= ADLI_MEMBER_READY && (kill || fake->obedient)) {
+                group->views[i].state = ADLI_MEMBER_INTERRUPTED;
                 group->views[i].exit_code = kill ? 137 : 143;
             }
     }
     pthread_mutex_unlock(&fake->lock);
 }
 
-static adl_status fake_observe(void *self, const char *uid, int number, adli_replica_view *views,
+static adl_status fake_observe(void *self, const char *uid, int number, adli_member_view *views,
                                int capacity, int *count)
 {
     fake_backend *fake = self;
@@ -179,25 +200,36 @@ static void fake_drain_events(void *self)
     (void)got;
 }
 
-static adl_status fake_job_path(void *self, const char *uid, const char *which, char *out,
-                                size_t size)
+static void fake_job_dir(const fake_backend *fake, const char *uid, char *out, size_t size)
 {
-    fake_backend *fake = self;
-    char job[512];
-    snprintf(job, sizeof job, "%s/jobs", fake->dir);
-    mkdir(job, 0755);
-    snprintf(job, sizeof job, "%s/jobs/%s", fake->dir, uid);
-    mkdir(job, 0755);
-    snprintf(out, size, "%s/%s", job, which);
-    return mkdir(out, 0755) == 0 || errno == EEXIST ? ADL_OK : adli_fail(ADL_EIO, "%s", out);
+    snprintf(out, size, "%s/jobs", fake->dir);
+    mkdir(out, 0755);
+    snprintf(out, size, "%s/jobs/%s", fake->dir, uid);
+    mkdir(out, 0755);
 }
 
-static adl_status fake_log_path(void *self, const char *uid, int group, int rank, char *out,
-                                size_t size)
+static adl_status fake_put_source(void *self, const char *uid, const char *folder)
 {
-    fake_backend *fake = self;
-    snprintf(out, size, "%s/jobs/%s/%d.%d.log", fake->dir, uid, group, rank);
-    return access(out, F_OK) == 0 ? ADL_OK : adli_fail(ADL_ENOENT, "no log");
+    char dir[512], to[520];
+    fake_job_dir(self, uid, dir, sizeof dir);
+    snprintf(to, sizeof to, "%s/source", dir);
+    return rename(folder, to) == 0 ? ADL_OK : adli_fail(ADL_EIO, "%s", to);
+}
+
+static adl_status fake_open_log(void *self, const char *uid, int group, int member, int *fd)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/jobs/%s/%d.%d.log", ((fake_backend *)self)->dir, uid, group,
+             member);
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    return *fd >= 0 ? ADL_OK : adli_fail(ADL_ENOENT, "no log");
+}
+
+static adl_status fake_open_file(void *self, const char *uid, const char *path, adli_opened *out)
+{
+    (void)self, (void)uid;
+    *out = (adli_opened){.fd = -1};
+    return adli_fail(ADL_ENOENT, "%s: no file", path);
 }
 
 /* Says that something changed, so that a controller thread looks. */
@@ -209,7 +241,7 @@ static inline void fake_ring(fake_backend *fake)
 }
 
 /* All replicas of the newest group of the job become this. */
-static inline fake_group *fake_set(fake_backend *fake, const char *uid, adli_replica_state state,
+static inline fake_group *fake_set(fake_backend *fake, const char *uid, adli_member_state state,
                                    int exit_code)
 {
     fake_group *newest = NULL;
@@ -232,9 +264,19 @@ static inline fake_backend *fake_new(const char *dir, int nodes, int slots)
     static const char *const names[FAKE_NODES] = {"node-0", "node-1", "node-2", "node-3"};
     fake_backend *fake = calloc(1, sizeof *fake);
     pthread_mutex_init(&fake->lock, NULL);
-    fake->ops = (adli_backend_ops){fake_nodes,        fake_start,    fake_terminate, fake_observe,
-                                   fake_forget,       fake_remove,   fake_list,      fake_event_fd,
-                                   fake_drain_events, fake_job_path, fake_log_path,  NULL};
+    fake->ops = (adli_backend_ops){.nodes = fake_nodes,
+                                   .scale = fake_scale,
+                                   .start = fake_start,
+                                   .stop = fake_stop,
+                                   .observe = fake_observe,
+                                   .forget = fake_forget,
+                                   .remove = fake_remove,
+                                   .list = fake_list,
+                                   .event_fd = fake_event_fd,
+                                   .drain_events = fake_drain_events,
+                                   .put_source = fake_put_source,
+                                   .open_log = fake_open_log,
+                                   .open_file = fake_open_file};
     fake->backend = (adli_backend){&fake->ops, fake};
     snprintf(fake->dir, sizeof fake->dir, "%s", dir);
     fake->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -254,9 +296,9 @@ static inline fake_backend *fake_new(const char *dir, int nodes, int slots)
 static inline void fake_free(fake_backend *fake)
 {
     for (int i = 0; i < fake->group_count; i++) {
-        free(fake->groups[i].argv);
+        free(fake->groups[i].pod);
         free(fake->groups[i].env);
-        free(fake->groups[i].workdir);
+        free(fake->groups[i].defaults);
     }
     close(fake->fd);
     pthread_mutex_destroy(&fake->lock);

@@ -1,5 +1,5 @@
 /* adaptdl-keeper: what stands between the scheduler and one replica; src/backend/keeper.h. */
-#include "backend/keeper.h"
+#include "backend/local/keeper.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -20,6 +20,7 @@ typedef struct adli_config {
     char *source; /* the file; "" when there is none */
 
     char *policy;                      /* "": the default one */
+    char *backend;                     /* "": the default one */
     adli_config_parameter *parameters; /* for adl_policy_set */
     size_t parameter_count, parameter_capacity;
 

@@ -12,6 +12,8 @@ const adli_constant adli_constants[ADLI_CONSTANTS] = {
      "who decides on allocations; empty: the default one; docs/policies.md"},
     {"policy", "parameters", ADLI_PARAMETERS, 0, 0, 0, 0,
      "the policy's own constants by name, such as {hy: 0.1}; docs/policies.md"},
+    {"", "backend", ADLI_TEXT, AT(backend), 0, 64, 0,
+     "what runs replicas; empty: local, as processes on this machine; docs/backend.md"},
     {"", "intervalSeconds", ADLI_NUMBER, AT(interval_s), 0.1, 86400, 60,
      "between two rounds in which all jobs are re-optimised"},
     {"", "eventDelaySeconds", ADLI_NUMBER, AT(event_delay_s), 0, 3600, 1,

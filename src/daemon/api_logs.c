@@ -5,39 +5,16 @@
 
 #include "base/mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_SIZE = 4096, PIECE = 32768, TAIL_LINES_MAX = 1000000 };
+enum { PIECE = 32768, TAIL_LINES_MAX = 1000000 };
 static const double LOOK_EVERY_S = 0.25;
 static const int64_t TAIL_BYTES_MAX = (int64_t)64 << 20;
 static const char TYPE[] = "text/plain; charset=utf-8";
-
-/* ENOENT: there is no such log (yet). */
-static adl_status open_log(adli_api *api, const char *ns, const char *name, int group, int rank,
-                           int *fd)
-{
-    char path[PATH_SIZE];
-    struct stat info;
-    *fd = -1;
-    adl_status status = adli_core_log_path(api->core, ns, name, group, rank, path, sizeof path);
-    if (status != ADL_OK)
-        return status;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (*fd < 0)
-        return adli_fail(errno == ENOENT ? ADL_ENOENT : ADL_EIO, "log of %s/%s: %s", ns, name,
-                         strerror(errno));
-    if (fstat(*fd, &info) == 0 && S_ISREG(info.st_mode))
-        return ADL_OK;
-    close(*fd);
-    *fd = -1;
-    return adli_fail(ADL_EIO, "log of %s/%s: not a file", ns, name);
-}
 
 static int64_t size_of(int fd)
 {
@@ -85,7 +62,7 @@ static void follower_free(void *self)
 
 static adl_status open_next(follower *f)
 {
-    adl_status status = open_log(f->api, f->ns, f->name, f->group, f->rank, &f->fd);
+    adl_status status = adli_core_open_log(f->api->core, f->ns, f->name, f->group, f->rank, &f->fd);
     f->offset = status == ADL_OK && f->tail >= 0 ? tail_offset(f->fd, size_of(f->fd), f->tail) : 0;
     if (status == ADL_OK)
         f->tail = -1;
@@ -159,7 +136,8 @@ static void answer_log(adli_api *api, adli_httpd_request *request, const adli_lo
 {
     const char *ns = adli_httpd_part(request, 0), *name = adli_httpd_part(request, 1);
     int fd;
-    adl_status status = group > 0 ? open_log(api, ns, name, group, rank, &fd) : ADL_ENOENT;
+    adl_status status =
+        group > 0 ? adli_core_open_log(api->core, ns, name, group, rank, &fd) : ADL_ENOENT;
     if (status == ADL_OK) {
         int64_t size = size_of(fd), offset = tail >= 0 ? tail_offset(fd, size, tail) : 0;
         adli_httpd_answer_file(request, TYPE, fd, offset, size - offset);

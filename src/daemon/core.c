@@ -232,7 +232,7 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     TAILQ_INIT(&core->doomed);
     TAILQ_INIT(&core->touched);
     TAILQ_INIT(&core->todo);
-    core->wake_fd = -1;
+    core->wake_fd = core->desired_nodes = core->told_nodes = -1;
     core->backend = options->backend;
     core->clock = wall_s;
     core->now_s = core->opened_s = wall_s(NULL);

@@ -72,9 +72,9 @@ ADL_MUST adl_status adli_core_decisions(adli_core *core, const char *ns, const c
 
 /* ---- files and logs ---- */
 
-/* Where a job's directory is on this machine ("share", "checkpoint", "source", "logs"). */
-ADL_MUST adl_status adli_core_job_path(adli_core *core, const char *ns, const char *name,
-                                       const char *which, char *out, size_t size);
+/* A file or directory of a job, as open_file of its backend. */
+ADL_MUST adl_status adli_core_open_file(adli_core *core, const char *ns, const char *name,
+                                        const char *path, adli_opened *out);
 /* What a follower of logs needs to know. */
 typedef struct adli_log_state {
     int group;    /* the newest */
@@ -83,8 +83,9 @@ typedef struct adli_log_state {
 } adli_log_state;
 ADL_MUST adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name,
                                         adli_log_state *out);
-ADL_MUST adl_status adli_core_log_path(adli_core *core, const char *ns, const char *name, int group,
-                                       int rank, char *out, size_t size);
+/* The output of a member, as open_log of its backend. */
+ADL_MUST adl_status adli_core_open_log(adli_core *core, const char *ns, const char *name, int group,
+                                       int member, int *fd);
 
 /* ---- replicas ---- */
 

@@ -198,9 +198,10 @@ static void run_round(adli_core *core, double now_s)
     note_orders(core, orders);
     adli_core_touch_active(core);
     double took_s = adli_monotonic_s() - from_s;
-    if (status == ADL_OK)
+    if (status == ADL_OK) {
         adli_core_decisions_of_round(core, now_s, took_s);
-    else
+        adli_core_want_nodes(core, adli_cluster_decision(core->cluster)->desired_nodes);
+    } else
         adli_say(ADL_LOG_WARNING, "round: %s", adl_error());
     pthread_mutex_lock(&core->lock);
     core->last_round_s = now_s;
@@ -268,7 +269,7 @@ static void act(adli_core *core, adli_kept_job *job, double now_s)
         if (job->do_start)
             start_group(core, job, now_s);
         if (job->do_terminate && info.life->phase == ADLI_STOPPING)
-            ops->terminate(self, job->uid, info.life->group, job->do_kill);
+            ops->stop(self, job->uid, info.life->group, ADLI_ALL_MEMBERS, job->do_kill);
         job->do_start = job->do_terminate = job->do_kill = false;
     }
     if (job->number < 0 || !adli_life_over(&job->row.life))
@@ -344,6 +345,7 @@ static bool turn(adli_core *core, double now_s)
         job->is_todo = false;
         act(core, job, now_s);
     }
+    adli_core_scale(core);
     adli_core_remove_jobs(core, now_s);
     return acted || (core->placeless && isinf(core->round_wanted_s));
 }

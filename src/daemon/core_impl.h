@@ -35,6 +35,7 @@ enum {
     ADLI_MESSAGE_MAX = 4096,
     ADLI_PHASES = ADLI_FAILED + 1,
     ADLI_FORGIVE_S = 3600, /* a group that ran this long wipes out earlier failures */
+    ADLI_GONE_KEPT_S = 60, /* a node that is gone is shown as lost for so long */
 };
 
 #define ADLI_DRAINING "the cluster is being stopped; adaptdl up lets it go on"
@@ -89,7 +90,7 @@ typedef struct adli_kept_job {
     double restart_cost_s;
     double told_s; /* when its last report became an event */
     adli_train_info train;
-    adli_replica_view *views; /* [view_count] of group view_group */
+    adli_member_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
     int last_replicas;                   /* of the newest group */
     bool is_new, hints_new, deleted_new; /* for the controller */
@@ -119,6 +120,9 @@ typedef struct adli_core_node {
     adl_resources declared;                 /* all that it has when it is there */
     bool known_resource[ADL_MAX_RESOURCES]; /* was declared; others are not limited, or not there */
     bool ready, drained, preemptible;
+    bool there;    /* in the backend's last answer */
+    double gone_s; /* since when it is not */
+    bool unused;   /* the place of a node that is gone, for the next that comes */
 } adli_core_node;
 
 /* What waits to be committed besides rows. */
@@ -188,7 +192,7 @@ struct adli_core {
     struct adli_kept_jobs touched; /* whose row may have to be written besides those that run */
     struct adli_kept_jobs todo;    /* with something for the backend once that is committed */
     int64_t visits;                /* of jobs in the controller's loops, for tests */
-    adli_replica_view *scratch;
+    adli_member_view *scratch;
     size_t scratch_capacity;
     adli_end *ends;
     size_t ends_capacity;
@@ -206,6 +210,8 @@ struct adli_core {
     size_t outbox_count, outbox_capacity;
     bool commit_failed;
     double retry_commit_s, pruned_s;
+    int desired_nodes,
+        told_nodes;     /* of the last decision; what the backend was told; -1: nothing */
     int64_t told_event; /* the last event the listener was told about */
     bool tell;          /* a replica's state changed */
 };
@@ -248,6 +254,9 @@ ADL_MUST adl_status adli_core_finish_submissions(adli_core *core);
 ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core, bool anyway);
 /* The node's number; made, as a lost one, when there is none. -1: no memory. */
 int adli_core_node_number(adli_core *core, const char *name);
+/* What the last round would like, and telling the backend when that is something new. */
+void adli_core_want_nodes(adli_core *core, int desired);
+void adli_core_scale(adli_core *core);
 /* What one replica takes, by the core's numbers of resources. */
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job);
 /* Could it run on the nodes there are, drained ones or not, were they empty? If not, why. Under lock, or by

@@ -160,14 +160,15 @@ adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 
-adl_status adli_core_job_path(adli_core *core, const char *ns, const char *name, const char *which,
-                              char *out, size_t size)
+adl_status adli_core_open_file(adli_core *core, const char *ns, const char *name, const char *path,
+                               adli_opened *out)
 {
     char uid[ADLI_UID_SIZE];
+    *out = (adli_opened){.fd = -1};
     adl_status status = look_up(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
-    return core->backend->ops->job_path(core->backend->self, uid, which, out, size);
+    return core->backend->ops->open_file(core->backend->self, uid, path, out);
 }
 
 adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name,
@@ -184,14 +185,15 @@ adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name
     return job ? ADL_OK : adli_core_no_job(ns, name);
 }
 
-adl_status adli_core_log_path(adli_core *core, const char *ns, const char *name, int group,
-                              int rank, char *out, size_t size)
+adl_status adli_core_open_log(adli_core *core, const char *ns, const char *name, int group,
+                              int member, int *fd)
 {
     char uid[ADLI_UID_SIZE];
+    *fd = -1;
     adl_status status = look_up(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
-    return core->backend->ops->log_path(core->backend->self, uid, group, rank, out, size);
+    return core->backend->ops->open_log(core->backend->self, uid, group, member, fd);
 }
 
 adl_status adli_core_discover(adli_core *core, const char *ns, const char *name, int restarts,
@@ -203,7 +205,7 @@ adl_status adli_core_discover(adli_core *core, const char *ns, const char *name,
     if (job && job->view_group == job->row.life.group && job->view_group - 1 == restarts) {
         ready = job->view_count > 0;
         for (int i = 0; ready && i < job->view_count; i++)
-            ready = job->views[i].state != ADLI_REPLICA_WAITING && job->views[i].address[0];
+            ready = job->views[i].state != ADLI_MEMBER_WAITING && job->views[i].address[0];
     }
     if (ready) {
         for (int i = 0; i < job->view_count; i++) {

@@ -225,7 +225,8 @@ adl_status adli_nodes_json(adli_core *core, int node, adli_buf *out)
     shares by_node;
     adl_status status = sort_by_node(core, &by_node);
     for (int i = node < 0 ? 0 : node; status == ADL_OK && i < core->node_count; i++) {
-        put_node(core, i, by_node.of[i], out);
+        if (!core->nodes[i].unused)
+            put_node(core, i, by_node.of[i], out);
         if (node >= 0)
             break;
     }

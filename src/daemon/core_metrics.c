@@ -78,7 +78,7 @@ static void put_jobs(adli_buf *out, const adli_core *core)
 
 static void put_nodes(adli_buf *out, const adli_core *core)
 {
-    int ready = 0, draining = 0;
+    int all = 0, ready = 0, draining = 0;
     adl_resources taken = {{0}};
     const adli_kept_job *job;
     TAILQ_FOREACH(job, &core->placed, placed)
@@ -88,6 +88,7 @@ static void put_nodes(adli_buf *out, const adli_core *core)
             taken.amount[r] += job->row.placed_count * request.amount[r];
     }
     for (int n = 0; n < core->node_count; n++) {
+        all += !core->nodes[n].unused;
         bool drained = core->nodes[n].drained || core->draining;
         ready += core->nodes[n].ready && !drained;
         draining += drained;
@@ -95,7 +96,7 @@ static void put_nodes(adli_buf *out, const adli_core *core)
     family(out, "adaptdl_nodes", "gauge", "Nodes by state.");
     adli_buf_printf(out, "adaptdl_nodes{state=\"ready\"} %d\n", ready);
     adli_buf_printf(out, "adaptdl_nodes{state=\"draining\"} %d\n", draining);
-    adli_buf_printf(out, "adaptdl_nodes{state=\"all\"} %d\n", core->node_count);
+    adli_buf_printf(out, "adaptdl_nodes{state=\"all\"} %d\n", all);
     for (int used = 0; used < 2; used++) {
         const char *name = used ? "adaptdl_resource_used" : "adaptdl_resource_total";
         family(out, name, "gauge",

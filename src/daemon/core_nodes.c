@@ -1,5 +1,6 @@
 /* The table of nodes: what the backend declares, turned into the numbers that the scheduler counts with.
- * A node keeps its number for as long as the daemon lives. */
+ * A node keeps its number for as long as it is there, or a job has something on it, and for a minute more, so that
+ * people see what became of it; then its place is the next newcomer's, and the table's end is cut off. */
 #include "daemon/core_impl.h"
 
 #include "base/mem.h"
@@ -65,24 +66,32 @@ static adl_status name_resources(adli_core *core, const adli_backend_node *nodes
 
 static adl_status add_node(adli_core *core, const char *name, int *number)
 {
-    if (adli_grow(&core->nodes, &core->node_capacity, (size_t)core->node_count + 1,
-                  sizeof *core->nodes) != 0)
+    int at = 0;
+    while (at < core->node_count && !core->nodes[at].unused)
+        at++;
+    if (adli_grow(&core->nodes, &core->node_capacity, (size_t)at + 1, sizeof *core->nodes) != 0)
         return adli_fail_memory("nodes");
-    adli_core_node *node = &core->nodes[core->node_count];
-    *node = (adli_core_node){.name = adli_strdup(name), .device_type = adli_strdup("")};
-    if (!node->name || !node->device_type) {
-        free(node->name);
-        free(node->device_type);
+    adli_core_node node = {.name = adli_strdup(name), .device_type = adli_strdup("")};
+    if (!node.name || !node.device_type) {
+        free(node.name);
+        free(node.device_type);
         return adli_fail_memory("nodes");
     }
-    *number = core->node_count++;
+    if (at < core->node_count) {
+        free(core->nodes[at].name);
+        free(core->nodes[at].device_type);
+    } else
+        core->node_count++;
+    node.gone_s = core->now_s; /* until the backend says otherwise */
+    core->nodes[at] = node;
+    *number = at;
     return ADL_OK;
 }
 
 static int find_node(const adli_core *core, const char *name)
 {
     for (int i = 0; i < core->node_count; i++)
-        if (strcmp(core->nodes[i].name, name) == 0)
+        if (!core->nodes[i].unused && strcmp(core->nodes[i].name, name) == 0)
             return i;
     return -1;
 }
@@ -134,7 +143,62 @@ static adl_status take_node(adli_core *core, const adli_backend_node *from, doub
         adli_core_event(core, now_s, from->ready ? "NodeReady" : "NodeLost", "", "",
                         "node %s is %s", node->name, from->ready ? "ready" : "lost");
     node->ready = from->ready;
+    node->there = true;
     return ADL_OK;
+}
+
+/* ---- nodes that go ---- */
+
+static bool has(const int *nodes, int count, int number)
+{
+    for (int i = 0; i < count; i++)
+        if (nodes[i] == number)
+            return true;
+    return false;
+}
+
+/* Does a job have something there, or is to? */
+static bool in_use(const adli_core *core, int number)
+{
+    const adli_kept_job *job;
+    TAILQ_FOREACH(job, &core->jobs, all)
+    {
+        const adli_row *row = &job->row;
+        if (has(row->wanted, row->wanted_count, number) ||
+            has(row->placed, row->placed_count, number))
+            return true;
+        if (!core->cluster || job->number < 0)
+            continue;
+        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        if (has(info.nodes, info.replicas, number) || has(info.placed, info.placed_count, number))
+            return true;
+    }
+    return false;
+}
+
+/* Under lock, after all that are there were taken. One that was drained is remembered, should it come back. */
+static void lose_nodes(adli_core *core, double now_s)
+{
+    for (int i = 0; i < core->node_count; i++) {
+        adli_core_node *node = &core->nodes[i];
+        if (node->there || node->unused)
+            continue;
+        if (node->ready) {
+            node->ready = false;
+            node->gone_s = now_s;
+            if (core->cluster)
+                adli_core_event(core, now_s, "NodeLost", "", "", "node %s is lost", node->name);
+        }
+        node->unused =
+            !node->drained && now_s - node->gone_s >= ADLI_GONE_KEPT_S && !in_use(core, i);
+    }
+    for (adli_core_node *last; core->node_count > 0; core->node_count--) {
+        last = &core->nodes[core->node_count - 1];
+        if (!last->unused)
+            break;
+        free(last->name);
+        free(last->device_type);
+    }
 }
 
 /* What the cluster sees of a node. */
@@ -236,12 +300,32 @@ adl_status adli_core_refresh_nodes(adli_core *core, bool anyway)
         return status;
     pthread_mutex_lock(&core->lock);
     status = name_resources(core, nodes, count);
+    for (int i = 0; i < core->node_count; i++)
+        core->nodes[i].there = false;
     for (int i = 0; status == ADL_OK && i < count; i++)
         status = take_node(core, &nodes[i], now_s);
     if (status == ADL_OK)
-        status = hand_over(core, anyway, now_s);
+        lose_nodes(core, now_s);
+    /* in any case: the cluster must not see names that are gone */
+    adl_status handed = hand_over(core, anyway, now_s);
     pthread_mutex_unlock(&core->lock);
-    return status;
+    return status == ADL_OK ? handed : status;
+}
+
+void adli_core_want_nodes(adli_core *core, int desired)
+{
+    for (int i = 0; i < core->node_count; i++) /* policies count those that are gone */
+        desired -= !core->nodes[i].there;
+    core->desired_nodes = desired > 0 ? desired : 0;
+}
+
+void adli_core_scale(adli_core *core)
+{
+    if (core->desired_nodes == core->told_nodes)
+        return;
+    if (core->backend->ops->scale(core->backend->self, core->desired_nodes) != ADL_OK)
+        adli_say(ADL_LOG_WARNING, "%d nodes: %s", core->desired_nodes, adl_error());
+    core->told_nodes = core->desired_nodes;
 }
 
 adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_buf *out)
@@ -269,8 +353,12 @@ adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_b
     }
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
-        core->nodes[number].drained = drain;
-        status = adli_nodes_json(core, number, out);
+        number = find_node(core, name); /* it may have gone meanwhile, for good */
+        if (number >= 0) {
+            core->nodes[number].drained = drain;
+            status = adli_nodes_json(core, number, out);
+        } else
+            status = adli_fail(ADL_ENOENT, "no node %.63s", name);
         pthread_mutex_unlock(&core->lock);
         adli_core_wake(core);
     }

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +33,12 @@ static size_t clean_text(const char *from, size_t length, char *to)
 }
 
 /* The last lines of a replica's output, fit for a message; "" when there are none. */
-static void log_tail(adli_core *core, const adli_kept_job *job, int group, int rank, char *out)
+static void log_tail(adli_core *core, const adli_kept_job *job, int group, int member, char *out)
 {
-    char path[4096], bytes[TAIL_BYTES];
+    char bytes[TAIL_BYTES];
+    int fd;
     *out = 0;
-    if (core->backend->ops->log_path(core->backend->self, job->uid, group, rank, path,
-                                     sizeof path) != ADL_OK)
-        return;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (core->backend->ops->open_log(core->backend->self, job->uid, group, member, &fd) != ADL_OK)
         return;
     off_t size = lseek(fd, 0, SEEK_END), from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
     ssize_t got = size > 0 ? pread(fd, bytes, sizeof bytes, from) : 0;
@@ -79,35 +75,50 @@ void adli_core_failure(adli_kept_job *job, const char *reason, const char *messa
     job->failure_seen = true;
 }
 
-static adli_end end_of(const adli_replica_view *view)
+/* Was it taken from the job, whatever it did itself? */
+static bool was_taken(adli_cause cause)
 {
-    static const char *const taken[] = {"NodeLost", "Lost", "OutOfResources", "Silent"};
+    switch (cause) {
+    case ADLI_CAUSE_NODE_LOST:
+    case ADLI_CAUSE_LOST:
+    case ADLI_CAUSE_OUT_OF_RESOURCES:
+    case ADLI_CAUSE_EVICTED:
+    case ADLI_CAUSE_SILENT:
+        return true;
+    case ADLI_CAUSE_NONE:
+    case ADLI_CAUSE_KILLED:
+    case ADLI_CAUSE_OOM_KILLED:
+    case ADLI_CAUSE_CANNOT_RUN:
+        break;
+    }
+    return false;
+}
+
+static adli_end end_of(const adli_member_view *view)
+{
     adli_end end = {.ended_s = view->ended_s};
     switch (view->state) {
-    case ADLI_REPLICA_WAITING:
+    case ADLI_MEMBER_WAITING:
         end.fate = ADLI_FATE_WAITING;
         break;
-    case ADLI_REPLICA_READY:
+    case ADLI_MEMBER_READY:
         end.fate = ADLI_FATE_READY;
         break;
-    case ADLI_REPLICA_SUCCEEDED:
+    case ADLI_MEMBER_SUCCEEDED:
         end.fate = ADLI_FATE_SUCCEEDED;
         break;
-    case ADLI_REPLICA_INTERRUPTED:
-        end.fate = ADLI_FATE_LEFT;
-        for (size_t i = 0; i < ADLI_COUNT(taken); i++)
-            if (strcmp(view->reason, taken[i]) == 0)
-                end.fate = ADLI_FATE_TAKEN;
+    case ADLI_MEMBER_INTERRUPTED:
+        end.fate = was_taken(view->cause) ? ADLI_FATE_TAKEN : ADLI_FATE_LEFT;
         break;
-    case ADLI_REPLICA_FAILED:
-        end.fate = view->reason[0] ? ADLI_FATE_BROKEN : ADLI_FATE_DIED;
+    case ADLI_MEMBER_FAILED:
+        end.fate = view->cause != ADLI_CAUSE_NONE ? ADLI_FATE_BROKEN : ADLI_FATE_DIED;
         break;
     }
     return end;
 }
 
 /* How it ended, in the backend's words if it has any. */
-static void fate_of(const adli_replica_view *view, char *out, size_t size)
+static void fate_of(const adli_member_view *view, char *out, size_t size)
 {
     if (view->message[0])
         snprintf(out, size, "%s", view->message);
@@ -121,26 +132,26 @@ static void fate_of(const adli_replica_view *view, char *out, size_t size)
 
 /* The first failure of a group is its cause; the others follow from it. */
 static void note_failures(adli_core *core, adli_kept_job *job, const adli_life *life,
-                          const adli_end *ends, const adli_replica_view *views, int count,
+                          const adli_end *ends, const adli_member_view *views, int count,
                           double now_s)
 {
     int group = life->group;
     if (job->failure_seen)
         return;
     for (int rank = 0; rank < count; rank++) {
-        const adli_replica_view *view = &views[rank];
+        const adli_member_view *view = &views[rank];
         if (!adli_end_failed(life, ends, count, rank))
             continue;
         char message[512], fate[192], tail[3 * TAIL_BYTES], fields[160];
+        const char *cause = adli_cause_name(view->cause);
         fate_of(view, fate, sizeof fate);
         snprintf(message, sizeof message, "replica %d of %d (group %d)%s%s%s %s", rank, count,
-                 group, view->reason[0] ? ", " : "", view->reason, view->reason[0] ? ":" : "",
-                 fate);
-        log_tail(core, job, group, rank, tail);
-        adli_core_failure(job, view->reason, message, tail);
+                 group, *cause ? ", " : "", cause, *cause ? ":" : "", fate);
+        log_tail(core, job, group, view->member, tail);
+        adli_core_failure(job, cause, message, tail);
         snprintf(fields, sizeof fields,
                  ",\"group\":%d,\"rank\":%d,\"exitCode\":%d,\"reason\":\"%s\"", group, rank,
-                 view->exit_code, view->reason);
+                 view->exit_code, cause);
         adli_core_event(core, now_s, "ReplicaFailed", job->id, fields, "%s", message);
         core->tell = true;
         return;
@@ -155,7 +166,7 @@ static void publish(adli_core *core, adli_kept_job *job, int group, int count, i
                 (bytes == 0 || memcmp(job->views, core->scratch, bytes) == 0);
     if (same)
         return;
-    adli_replica_view *copy =
+    adli_member_view *copy =
         adli_memdup(core->scratch, (size_t)(count ? count : 1), sizeof *core->scratch);
     if (!copy) {
         adli_say(ADL_LOG_WARNING, "job %s: no memory for its replicas' states", job->id);

@@ -24,21 +24,15 @@ static void incoming_path(const adli_core *core, const char *uid, char *out)
     snprintf(out, PATH_SIZE, "%s/incoming%s%s", core->state_dir, *uid ? "/" : "", uid);
 }
 
-/* Moves what was unpacked for the job to its "source". Nothing there: nothing to do. */
+/* Hands what was unpacked for the job to the backend. Nothing there: nothing to do. */
 static adl_status move_files(adli_core *core, const char *uid)
 {
-    char from[PATH_SIZE], to[PATH_SIZE];
+    char from[PATH_SIZE];
     struct stat info;
     incoming_path(core, uid, from);
     if (stat(from, &info) != 0)
         return ADL_OK;
-    adl_status status =
-        core->backend->ops->job_path(core->backend->self, uid, "source", to, sizeof to);
-    if (status != ADL_OK)
-        return status;
-    if (rename(from, to) != 0)
-        return adli_fail(ADL_EIO, "%s: %s", to, strerror(errno));
-    return ADL_OK;
+    return core->backend->ops->put_source(core->backend->self, uid, from);
 }
 
 adl_status adli_core_finish_submissions(adli_core *core)

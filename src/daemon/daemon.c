@@ -1,7 +1,7 @@
 #include "daemon/daemon.h"
 
 #include "adli_version.h"
-#include "backend/local.h"
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/dirs.h"
 #include "base/file.h"
@@ -143,46 +143,12 @@ static adl_status open_log(daemon_state *d)
 
 /* ---- the parts ---- */
 
-/* Borrows the texts of nodes. Freed by the caller. */
-static adli_local_node *local_nodes(const adli_nodes *nodes)
-{
-    adli_local_node *out = adli_calloc(nodes->count ? nodes->count : 1, sizeof *out);
-    for (size_t i = 0; out && i < nodes->count; i++) {
-        const adli_node_spec *from = &nodes->items[i];
-        out[i] = (adli_local_node){.name = from->name,
-                                   .device_type = from->device_type,
-                                   .preemptible = from->preemptible,
-                                   .resource_count = from->resources.count};
-        for (int r = 0; r < from->resources.count; r++) {
-            out[i].resource_names[r] = from->resources.names[r];
-            out[i].resource_amounts[r] = from->resources.amounts[r];
-        }
-    }
-    return out;
-}
-
 static adl_status open_backend(daemon_state *d)
 {
-    adli_nodes found = {0};
-    const adli_nodes *nodes = &d->options->config->nodes;
-    adl_status status = ADL_OK;
-    if (nodes->count == 0) {
-        status = adli_nodes_detect("", &found);
-        nodes = &found;
-    }
-    adli_local_node *locals = status == ADL_OK ? local_nodes(nodes) : NULL;
-    if (status == ADL_OK && !locals)
-        status = adli_fail_memory("nodes");
-    if (status == ADL_OK) {
-        adli_local_options options = ADLI_LOCAL_OPTIONS_INIT;
-        options.state_dir = d->state;
-        options.nodes = locals;
-        options.node_count = (int)nodes->count;
-        status = adli_local_new(&options, &d->backend);
-    }
-    free(locals);
-    adli_nodes_fini(&found);
-    return status;
+    adli_backend_options options = ADLI_BACKEND_OPTIONS_INIT;
+    options.state_dir = d->state;
+    options.nodes = &d->options->config->nodes;
+    return adli_backend_open(d->options->config->backend, &options, &d->backend);
 }
 
 static adl_status open_core(daemon_state *d)
@@ -266,16 +232,16 @@ static void renew_nodes(void *user)
 {
     daemon_state *d = user;
     adli_nodes nodes = {0};
-    adl_status status = d->options->read_nodes(d->options->read_nodes_user, &nodes);
-    adli_local_node *locals = status == ADL_OK ? local_nodes(&nodes) : NULL;
-    if (status == ADL_OK && !locals)
-        status = adli_fail_memory("nodes");
+    adl_status status = ADL_OK;
+    if (!d->backend->ops->declare)
+        status = adli_fail(ADL_ESTATE, "the backend finds its nodes by itself");
     if (status == ADL_OK)
-        status = adli_local_set_nodes(d->backend, locals, (int)nodes.count);
+        status = d->options->read_nodes(d->options->read_nodes_user, &nodes);
+    if (status == ADL_OK)
+        status = d->backend->ops->declare(d->backend->self, &nodes);
     adli_say(status == ADL_OK ? ADL_LOG_INFO : ADL_LOG_WARNING,
              status == ADL_OK ? "nodes were read again%s" : "nodes stay as they are: %s",
              status == ADL_OK ? "" : adl_error());
-    free(locals);
     adli_nodes_fini(&nodes);
 }
 

@@ -1,4 +1,4 @@
-/* The daemon as a whole: a state directory that belongs to one process, the local backend, the core, the
+/* The daemon as a whole: a state directory that belongs to one process, a backend, the core, the
  * API, signals. programs/adaptdl-sched reads flags and calls this; tests call it with faults set. */
 #ifndef ADLI_DAEMON_H
 #define ADLI_DAEMON_H

@@ -248,6 +248,23 @@ adl_status adli_jobspec_from_doc(const adli_doc *doc, adli_jobspec *out)
     return status;
 }
 
+adl_status adli_pod_parse(const char *source, const char *json, size_t length, adli_jobspec *out)
+{
+    adli_doc doc;
+    *out = (adli_jobspec){0};
+    adl_status status = adli_doc_parse(source, json, length, ADLI_DOC_JSON, &doc);
+    if (status != ADL_OK)
+        return status;
+    adli_field root = adli_doc_root(&doc);
+    status = defaults(out);
+    if (status == ADL_OK)
+        status = adli_pod_read(&root, out);
+    adli_doc_fini(&doc);
+    if (status != ADL_OK)
+        adli_jobspec_fini(out);
+    return status;
+}
+
 adl_status adli_jobspec_parse(const char *source, const char *text, size_t length,
                               adli_doc_format format, adli_jobspec *out)
 {

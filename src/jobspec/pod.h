@@ -7,6 +7,11 @@
 /* spec.template into out. */
 ADL_MUST adl_status adli_pod_read(const adli_field *template, adli_jobspec *out);
 
+/* A template by itself, as JSON: what a job's backend gets. Only what the template says is filled in, with the
+ * defaults of a job file; *out is to be freed by adli_jobspec_fini, also after EINVAL. */
+ADL_MUST adl_status adli_pod_parse(const char *source, const char *json, size_t length,
+                                   adli_jobspec *out);
+
 /* known[count] are all the members that the object may have; the first `used` are read by us, a
  * warning tells that each of the others is ignored. */
 ADL_MUST adl_status adli_members_check(adli_jobspec *spec, const adli_field *object,

@@ -1,8 +1,10 @@
 #include "conformance/suite.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,69 +80,109 @@ const char *adlt_close(adlt_site *site)
     return wrong[0] ? wrong : NULL;
 }
 
-void adlt_spec(adlt_site *site, const char *uid, int group, int replicas, const char *script,
-               adli_group_spec *spec)
+/* In a pod template "$$" stands for "$". */
+static const char *twice(const char *script)
 {
-    static const char *nodes[ADLT_RANKS];
-    static const char *argv[4] = {"/bin/sh", "-c"}, *env[2];
-    static char dir[4200], share[4096];
+    static char out[8192];
+    size_t used = 0;
+    for (const char *c = script; *c && used < sizeof out - 2; c++) {
+        if (c[0] == '$' && c[1] == '$')
+            out[used++] = '$';
+        else if (c[0] == '$' && c > script && c[-1] == '$')
+            out[used++] = '$';
+        out[used++] = *c;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+const char *adlt_pod(const char *script, const char *more)
+{
+    static adli_buf pod;
+    adli_buf_fini(&pod);
+    adli_buf_init(&pod, 1 << 20);
+    adli_buf_puts(&pod, "{\"spec\":{\"containers\":[{\"name\":\"main\","
+                        "\"command\":[\"/bin/sh\",\"-c\",");
+    adli_buf_json(&pod, twice(script));
+    adli_buf_printf(&pod, "]%s%s}]}}",
+                    strstr(more, "\"env\"") ? ""
+                                            : ",\"env\":[{\"name\":\"DIR\","
+                                              "\"value\":\"/adaptdl/share\"}]",
+                    more);
+    return pod.data;
+}
+
+void adlt_spec(const char *uid, int group, int replicas, const char *script, adli_start *start)
+{
+    static adli_member_start members[ADLT_RANKS];
     for (int i = 0; i < ADLT_RANKS; i++)
-        nodes[i] = i % 2 ? "b" : "a";
-    argv[2] = script;
-    if (site->backend->ops->job_path(site->backend->self, uid, "share", share, sizeof share) !=
-        ADL_OK)
-        share[0] = '\0';
-    snprintf(dir, sizeof dir, "DIR=%s", share);
-    env[0] = dir;
-    *spec = (adli_group_spec){
-        .uid = uid, .group = group, .replicas = replicas, .nodes = nodes, .argv = argv, .env = env};
+        members[i] = (adli_member_start){.member = i, .rank = i, .node = i % 2 ? "b" : "a"};
+    *start = (adli_start)ADLI_START_INIT;
+    start->uid = uid;
+    start->group = group;
+    start->members = members;
+    start->count = start->replicas = replicas;
+    start->nodes = replicas > 1 ? 2 : 1;
+    start->pod = adlt_pod(script, "");
 }
 
 adl_status adlt_start(adlt_site *site, const char *uid, int group, int replicas, const char *script)
 {
-    adli_group_spec spec;
-    adlt_spec(site, uid, group, replicas, script, &spec);
-    return site->backend->ops->start(site->backend->self, &spec);
+    adli_start start;
+    adlt_spec(uid, group, replicas, script, &start);
+    return site->backend->ops->start(site->backend->self, &start);
 }
 
-adli_replica_view adlt_view(adlt_site *site, const char *uid, int group, int rank)
+adl_status adlt_join(adlt_site *site, const char *uid, int group, int member, const char *node,
+                     int rank, int replicas, const char *script)
 {
-    adli_replica_view views[ADLT_RANKS] = {0};
+    adli_start start;
+    adli_member_start one = {.member = member, .rank = rank, .node = node};
+    adlt_spec(uid, group, replicas, script, &start);
+    start.members = &one;
+    start.count = 1;
+    return site->backend->ops->start(site->backend->self, &start);
+}
+
+adli_member_view adlt_view(adlt_site *site, const char *uid, int group, int member)
+{
+    adli_member_view views[ADLT_RANKS] = {0};
     int count;
     adl_status status =
         site->backend->ops->observe(site->backend->self, uid, group, views, ADLT_RANKS, &count);
-    if (status != ADL_OK || rank >= count)
-        views[rank] = (adli_replica_view){0};
-    return views[rank];
+    for (int i = 0; status == ADL_OK && i < count; i++)
+        if (views[i].member == member)
+            return views[i];
+    return (adli_member_view){0};
 }
 
 bool adlt_gone(adlt_site *site, const char *uid, int group)
 {
-    adli_replica_view view;
+    adli_member_view view;
     int count;
     return site->backend->ops->observe(site->backend->self, uid, group, &view, 1, &count) ==
            ADL_ENOENT;
 }
 
-static bool all_there(adlt_site *site, const char *uid, int group, int rank, int state)
+static bool all_there(adlt_site *site, const char *uid, int group, int member, int state)
 {
-    adli_replica_view views[ADLT_RANKS];
+    adli_member_view views[ADLT_RANKS];
     int count;
     if (site->backend->ops->observe(site->backend->self, uid, group, views, ADLT_RANKS, &count) !=
         ADL_OK)
         return false;
     for (int i = 0; i < count; i++)
-        if ((rank < 0 || rank == i) &&
-            (state < 0 ? views[i].state <= ADLI_REPLICA_READY : (int)views[i].state != state))
+        if ((member < 0 || member == views[i].member) &&
+            (state < 0 ? views[i].state <= ADLI_MEMBER_READY : (int)views[i].state != state))
             return false;
     return true;
 }
 
-bool adlt_wait(adlt_site *site, const char *uid, int group, int rank, int state)
+bool adlt_wait(adlt_site *site, const char *uid, int group, int member, int state)
 {
     const adli_backend *backend = site->backend;
     double until_s = adli_monotonic_s() + patience_s;
-    while (!all_there(site, uid, group, rank, state)) {
+    while (!all_there(site, uid, group, member, state)) {
         struct pollfd wait = {.fd = backend->ops->event_fd(backend->self), .events = POLLIN};
         if (adli_monotonic_s() > until_s)
             return false;
@@ -150,32 +192,45 @@ bool adlt_wait(adlt_site *site, const char *uid, int group, int rank, int state)
     return true;
 }
 
-const char *adlt_text(const char *path)
+/* The descriptor's bytes; it is closed. */
+static const char *read_text(int fd)
 {
     static char text[16384];
     size_t length = 0;
-    FILE *file = fopen(path, "re");
-    if (file) {
-        length = fread(text, 1, sizeof text - 1, file);
-        fclose(file);
-    }
+    for (ssize_t got; fd >= 0 && length < sizeof text - 1; length += (size_t)got)
+        if ((got = pread(fd, text + length, sizeof text - 1 - length, (off_t)length)) <= 0)
+            break;
+    if (fd >= 0)
+        close(fd);
     text[length] = '\0';
     return text;
 }
 
-const char *adlt_log(adlt_site *site, const char *uid, int group, int rank)
+const char *adlt_text(const char *path)
 {
-    char path[4096];
-    if (site->backend->ops->log_path(site->backend->self, uid, group, rank, path, sizeof path) !=
-        ADL_OK)
-        return "";
-    return adlt_text(path);
+    return read_text(open(path, O_RDONLY | O_CLOEXEC));
 }
 
-bool adlt_wait_log(adlt_site *site, const char *uid, int group, int rank, const char *text)
+const char *adlt_file(adlt_site *site, const char *uid, const char *path)
+{
+    adli_opened opened;
+    if (site->backend->ops->open_file(site->backend->self, uid, path, &opened) != ADL_OK)
+        return "";
+    return read_text(opened.fd);
+}
+
+const char *adlt_log(adlt_site *site, const char *uid, int group, int member)
+{
+    int fd;
+    if (site->backend->ops->open_log(site->backend->self, uid, group, member, &fd) != ADL_OK)
+        return "";
+    return read_text(fd);
+}
+
+bool adlt_wait_log(adlt_site *site, const char *uid, int group, int member, const char *text)
 {
     double until_s = adli_monotonic_s() + patience_s;
-    while (!strstr(adlt_log(site, uid, group, rank), text)) {
+    while (!strstr(adlt_log(site, uid, group, member), text)) {
         if (adli_monotonic_s() > until_s)
             return false;
         usleep(5000);

@@ -1,7 +1,7 @@
 /* What every backend must do (src/backend/backend.h), as tests. A backend takes part with one file that
  * defines adlt_backend; each test_conformance_*.c is then linked with it into a program of its own.
  *
- * Replicas are shell scripts. They find the job's directory in $DIR. */
+ * Members are shell scripts in pod templates. They find the job's share in $DIR. */
 #ifndef ADLI_CONFORMANCE_H
 #define ADLI_CONFORMANCE_H
 
@@ -21,6 +21,8 @@ typedef struct adlt_backend_kind {
     adl_status (*set_nodes)(adli_backend *backend, const adlt_node *nodes, int count);
     /* How many processes, control groups and the like of that state directory there are now. */
     int (*leftovers)(const char *state);
+    /* Makes an empty file of that name in the job's share. */
+    void (*touch)(const char *state, const char *uid, const char *name);
     bool has_devices, limits_memory;
 } adlt_backend_kind;
 
@@ -40,26 +42,33 @@ adl_status adlt_reopen(adlt_site *site);
 /* Removes everything. Returns what is wrong: leftovers, descriptors; NULL when nothing is. Static. */
 const char *adlt_close(adlt_site *site);
 
-/* replicas of the script, ranks dealt out to a, b, a, b ... */
+/* So many members of the script, dealt out to a, b, a, b ... */
 adl_status adlt_start(adlt_site *site, const char *uid, int group, int replicas,
                       const char *script);
-/* The same with a chance to change the spec first. */
-void adlt_spec(adlt_site *site, const char *uid, int group, int replicas, const char *script,
-               adli_group_spec *spec);
+/* The same with a chance to change the start first; one at a time. */
+void adlt_spec(const char *uid, int group, int replicas, const char *script, adli_start *start);
+/* A pod template whose container runs the script. more: further members of the container as JSON, beginning with
+ * a comma; "" for none. Static: valid until the next call. */
+const char *adlt_pod(const char *script, const char *more);
+/* Starts member `member` alone, on the node, as that rank of a world of so many. */
+adl_status adlt_join(adlt_site *site, const char *uid, int group, int member, const char *node,
+                     int rank, int replicas, const char *script);
 
-/* One replica now; all zero when there is none. */
-adli_replica_view adlt_view(adlt_site *site, const char *uid, int group, int rank);
+/* One member now; all zero when there is none. */
+adli_member_view adlt_view(adlt_site *site, const char *uid, int group, int member);
 /* There is no such group. */
 bool adlt_gone(adlt_site *site, const char *uid, int group);
-/* Waits, on the backend's events, until all replicas (rank -1) or one are in the state; -1: have ended.
+/* Waits, on the backend's events, until all members (-1) or one are in the state; -1: have ended.
  * False after a minute. */
-bool adlt_wait(adlt_site *site, const char *uid, int group, int rank, int state);
+bool adlt_wait(adlt_site *site, const char *uid, int group, int member, int state);
 
 /* The file, at most a few thousand bytes, as a static text; "" when there is none. */
 const char *adlt_text(const char *path);
-const char *adlt_log(adlt_site *site, const char *uid, int group, int rank);
+/* A file of the job, by the path that its containers see, likewise. */
+const char *adlt_file(adlt_site *site, const char *uid, const char *path);
+const char *adlt_log(adlt_site *site, const char *uid, int group, int member);
 /* Waits until the text is in the log. False after a minute. */
-bool adlt_wait_log(adlt_site *site, const char *uid, int group, int rank, const char *text);
+bool adlt_wait_log(adlt_site *site, const char *uid, int group, int member, const char *text);
 /* How often the line is in the text. */
 int adlt_lines(const char *text, const char *line);
 

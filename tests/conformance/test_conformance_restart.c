@@ -4,7 +4,6 @@
 #include "conformance/suite.h"
 #include "harness.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,19 +11,11 @@
 /* Each run of a replica leaves a line "GROUP RANK" in the job's file. */
 #define COUNTED "echo $G $ADAPTDL_REPLICA_RANK >>$DIR/runs; "
 
-static const char *runs_path(adlt_site *site, const char *uid)
-{
-    static char path[4200];
-    if (site->backend->ops->job_path(site->backend->self, uid, "share", path, 4096) != ADL_OK)
-        path[0] = '\0';
-    return strcat(path, "/runs");
-}
-
 static int runs(adlt_site *site, const char *uid, int group, int rank)
 {
     char line[32];
     snprintf(line, sizeof line, "%d %d", group, rank);
-    return adlt_lines(adlt_text(runs_path(site, uid)), line);
+    return adlt_lines(adlt_file(site, uid, "/adaptdl/share/runs"), line);
 }
 
 static adl_status start_counted(adlt_site *site, const char *uid, int group, int replicas,
@@ -53,19 +44,16 @@ TEST(what_runs_is_found_again)
     OPEN();
     CHECK_OK(start_counted(site, "job", 1, 2, "while [ ! -e $DIR/go ]; do sleep 0.02; done"));
     CHECK_OK(start_counted(site, "job", 2, 1, "exit 5"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
     for (int i = 0; i < 3; i++)
         REQUIRE_OK(adlt_reopen(site));
     site->backend->ops->list(site->backend->self, note_group, &seen);
     CHECK_INT(seen, 1 << 1 | 1 << 2);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
     CHECK_OK(start_counted(site, "job", 1, 2, "exit 0")); /* runs already: nothing */
-    char go[4200];
-    snprintf(go, sizeof go, "%s", runs_path(site, "job"));
-    strcpy(strrchr(go, '/'), "/go");
-    close(creat(go, 0644));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
-    CHECK(adlt_wait(site, "job", 2, -1, ADLI_REPLICA_FAILED));
+    adlt_backend.touch(site->state, "job", "go");
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 2, -1, ADLI_MEMBER_FAILED));
     CHECK_INT(adlt_view(site, "job", 2, 0).exit_code, 5);
     CHECK_INT(runs(site, "job", 1, 0) + runs(site, "job", 1, 1), 2);
     CLOSE();
@@ -80,8 +68,8 @@ TEST(what_ended_meanwhile_is_known)
     site->backend = NULL;
     usleep(500000);
     REQUIRE_OK(adlt_reopen(site));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_FAILED));
-    CHECK(adlt_wait(site, "late", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_FAILED));
+    CHECK(adlt_wait(site, "late", 1, -1, ADLI_MEMBER_SUCCEEDED));
     CHECK_INT(adlt_view(site, "job", 1, 0).exit_code, 9);
     CHECK_INT(runs(site, "job", 1, 0), 1);
     CLOSE();
@@ -95,12 +83,12 @@ TEST(a_new_object_can_stop_what_an_old_one_started)
     CHECK_OK(adlt_start(site, "hard", 1, 1, "trap '' TERM; echo up; sleep 1000"));
     CHECK(adlt_wait_log(site, "soft", 1, 0, "up") && adlt_wait_log(site, "hard", 1, 0, "up"));
     REQUIRE_OK(adlt_reopen(site));
-    site->backend->ops->terminate(site->backend->self, "soft", 1, false);
-    site->backend->ops->terminate(site->backend->self, "hard", 1, true);
-    CHECK(adlt_wait(site, "soft", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK(adlt_wait(site, "hard", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    site->backend->ops->stop(site->backend->self, "soft", 1, ADLI_ALL_MEMBERS, false);
+    site->backend->ops->stop(site->backend->self, "hard", 1, ADLI_ALL_MEMBERS, true);
+    CHECK(adlt_wait(site, "soft", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK(adlt_wait(site, "hard", 1, -1, ADLI_MEMBER_INTERRUPTED));
     CHECK_INT(adlt_view(site, "soft", 1, 0).exit_code, 143);
-    CHECK_STR(adlt_view(site, "hard", 1, 0).reason, "Killed");
+    CHECK_INT(adlt_view(site, "hard", 1, 0).cause, ADLI_CAUSE_KILLED);
     CLOSE();
 }
 
@@ -133,7 +121,7 @@ TEST(two_that_start_the_same_group_start_it_once)
             CHECK(waitpid(children[i], &status, 0) == children[i]);
             CHECK_INT(status, 0);
         }
-        CHECK(adlt_wait(site, "job", group, -1, ADLI_REPLICA_SUCCEEDED));
+        CHECK(adlt_wait(site, "job", group, -1, ADLI_MEMBER_SUCCEEDED));
         for (int rank = 0; rank < 3; rank++) {
             twice += runs(site, "job", group, rank) > 1;
             never += runs(site, "job", group, rank) < 1;
@@ -156,7 +144,8 @@ static void busy_scheduler(adlt_site *site, int group)
         if (start_counted(site, "job", group, 2, group % 3 ? "exit 0" : "sleep 1000") != ADL_OK)
             die("start");
         if (group % 3 == 0)
-            site->backend->ops->terminate(site->backend->self, "job", group, group % 2);
+            site->backend->ops->stop(site->backend->self, "job", group, ADLI_ALL_MEMBERS,
+                                     group % 2);
         if (!adlt_wait(site, "job", group, -1, -1))
             die("wait");
         if (group % 4 == 0)
@@ -177,26 +166,26 @@ static int settle(adlt_site *site, int first, int last)
 {
     int unfinished = 0;
     for (int group = first; group <= last; group++) {
-        adli_replica_view views[2];
+        adli_member_view views[2];
         int size;
         if (site->backend->ops->observe(site->backend->self, "job", group, views, 2, &size) !=
             ADL_OK)
             continue; /* forgotten, or never planned */
         for (int rank = 0; rank < size; rank++)
-            unfinished += views[rank].state <= ADLI_REPLICA_READY;
+            unfinished += views[rank].state <= ADLI_MEMBER_READY;
         CHECK_OK(start_counted(site, "job", group, 2, group % 3 ? "exit 0" : "sleep 1000"));
         if (group % 3 == 0)
-            site->backend->ops->terminate(site->backend->self, "job", group, true);
+            site->backend->ops->stop(site->backend->self, "job", group, ADLI_ALL_MEMBERS, true);
         CHECK(adlt_wait(site, "job", group, -1, -1));
         for (int rank = 0; rank < 2; rank++) {
-            adli_replica_view view = adlt_view(site, "job", group, rank);
+            adli_member_view view = adlt_view(site, "job", group, rank);
             int ran = runs(site, "job", group, rank);
             CHECK(ran <= 1);
-            CHECK(view.state != ADLI_REPLICA_FAILED);
-            if (view.state == ADLI_REPLICA_SUCCEEDED)
+            CHECK(view.state != ADLI_MEMBER_FAILED);
+            if (view.state == ADLI_MEMBER_SUCCEEDED)
                 CHECK_INT(ran, 1);
             if (group % 3)
-                CHECK_INT(view.state, ADLI_REPLICA_SUCCEEDED);
+                CHECK_INT(view.state, ADLI_MEMBER_SUCCEEDED);
         }
         site->backend->ops->forget(site->backend->self, "job", group);
     }

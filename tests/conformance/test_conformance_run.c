@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TEST(nodes_are_as_declared)
@@ -25,15 +26,11 @@ TEST(replicas_become_ready_and_end)
 {
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 3, "while [ ! -e $DIR/go ]; do sleep 0.02; done"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
     CHECK_INT(adlt_view(site, "job", 1, 2).exit_code, -1);
     CHECK(adlt_view(site, "job", 1, 2).address[0] != '\0');
-    char path[4096];
-    CHECK_OK(backend->ops->job_path(backend->self, "job", "share", path, sizeof path));
-    strcat(path, "/go");
-    FILE *go = fopen(path, "w");
-    CHECK(go && fclose(go) == 0);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    adlt_backend.touch(site->state, "job", "go");
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     CHECK_INT(adlt_view(site, "job", 1, 0).exit_code, 0);
     CLOSE();
 }
@@ -42,25 +39,25 @@ TEST(exit_codes_and_signals_mean_what_they_should)
 {
     static const struct {
         const char *script;
-        adli_replica_state state;
+        adli_member_state state;
         int code;
     } cases[] = {
-        {"exit 0", ADLI_REPLICA_SUCCEEDED, 0},
-        {"exit 7", ADLI_REPLICA_FAILED, 7},
-        {"exit 255", ADLI_REPLICA_FAILED, 255},
-        {"exit 143", ADLI_REPLICA_INTERRUPTED, 143},
-        {"kill -TERM $$", ADLI_REPLICA_INTERRUPTED, 143},
-        {"kill -SEGV $$", ADLI_REPLICA_FAILED, 139},
-        {"kill -KILL $$", ADLI_REPLICA_FAILED, 137},
+        {"exit 0", ADLI_MEMBER_SUCCEEDED, 0},
+        {"exit 7", ADLI_MEMBER_FAILED, 7},
+        {"exit 255", ADLI_MEMBER_FAILED, 255},
+        {"exit 143", ADLI_MEMBER_INTERRUPTED, 143},
+        {"kill -TERM $$", ADLI_MEMBER_INTERRUPTED, 143},
+        {"kill -SEGV $$", ADLI_MEMBER_FAILED, 139},
+        {"kill -KILL $$", ADLI_MEMBER_FAILED, 137},
     };
     OPEN();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int group = (int)i + 1;
         CHECK_OK(adlt_start(site, "job", group, 1, cases[i].script));
         CHECK(adlt_wait(site, "job", group, 0, (int)cases[i].state));
-        adli_replica_view view = adlt_view(site, "job", group, 0);
+        adli_member_view view = adlt_view(site, "job", group, 0);
         CHECK_INT(view.exit_code, cases[i].code);
-        CHECK_STR(view.reason, "");
+        CHECK_INT(view.cause, ADLI_CAUSE_NONE);
         CHECK((view.message[0] != '\0') == (cases[i].code != 0));
     }
     CLOSE();
@@ -82,30 +79,40 @@ static int port_of(const char *text)
 
 TEST(replicas_get_their_environment)
 {
-    adli_group_spec spec;
-    const char *env[] = {"MINE=1 2=3", "HOME=/elsewhere", "ADAPTDL_REPLICA_RANK=99", NULL};
-    const char *nodes[] = {"a", "a", "b"};
+    static const adli_member_start members[] = {{0, 0, "a"}, {1, 1, "a"}, {2, 2, "b"}};
+    const char *env[] = {"MINE=1 2=3", "HOME=/elsewhere", "ADAPTDL_REPLICA_RANK=99",
+                         "BOTH=/adaptdl/share", NULL};
+    const char *defaults[] = {"POD=not this", "DEFAULT=this", NULL};
+    adli_start spec;
     OPEN();
     setenv("ADAPTDL_TOKEN", "the operator's", 1);
     setenv("LEFT_ALONE", "yes", 1);
-    adlt_spec(site, "job", 1, 3, "env; cat; pwd >&2; umask; sleep 100", &spec);
+    adlt_spec("job", 2, 3, "", &spec);
+    spec.pod = adlt_pod("env; cat; pwd >&2; umask; sleep 100",
+                        ",\"workingDir\":\"/usr\",\"env\":[{\"name\":\"BOTH\",\"value\":\"pod\"},"
+                        "{\"name\":\"POD\",\"value\":\"its own\"}]");
     spec.env = env;
-    spec.nodes = nodes;
-    spec.workdir = "/usr";
+    spec.defaults = defaults;
+    spec.members = members;
     CHECK_OK(backend->ops->start(backend->self, &spec));
     CHECK_OK(adlt_start(site, "other", 1, 1, "env; echo end; sleep 100"));
     int port = 0;
     for (int rank = 0; rank < 3; rank++) {
         char number[2] = {(char)('0' + rank), 0};
-        CHECK(adlt_wait_log(site, "job", 1, rank, "/usr\n0022"));
-        const char *log = adlt_log(site, "job", 1, rank);
+        CHECK(adlt_wait_log(site, "job", 2, rank, "/usr\n0022"));
+        const char *log = adlt_log(site, "job", 2, rank);
         check_env(log, "MINE", "1 2=3");
         check_env(log, "HOME", "/elsewhere");
         check_env(log, "LEFT_ALONE", "yes");
+        check_env(log, "BOTH", "/adaptdl/share"); /* the scheduler's win, as they are */
+        check_env(log, "POD", "its own");
+        check_env(log, "DEFAULT", "this");
         check_env(log, "ADAPTDL_REPLICA_RANK", number);
         check_env(log, "ADAPTDL_NUM_REPLICAS", "3");
         check_env(log, "ADAPTDL_NUM_NODES", "2");
+        check_env(log, "ADAPTDL_NUM_RESTARTS", "1");
         CHECK(strstr(log, "ADAPTDL_MASTER_ADDR="));
+        CHECK(strstr(log, "ADAPTDL_SHARE_PATH=") && strstr(log, "ADAPTDL_CHECKPOINT_PATH="));
         CHECK(!strstr(log, "ADAPTDL_TOKEN"));
         CHECK(strstr(log, "\n/usr\n"));
         CHECK(port_of(log) > 1023);
@@ -116,6 +123,59 @@ TEST(replicas_get_their_environment)
     CHECK(adlt_wait_log(site, "other", 1, 0, "end"));
     CHECK(port_of(adlt_log(site, "other", 1, 0)) != port);
     unsetenv("ADAPTDL_TOKEN");
+    CLOSE();
+}
+
+/* Members are started and stopped one by one while the others run on. */
+TEST(members_come_and_go)
+{
+    static const char script[] = "trap 'echo left; exit 143' TERM; "
+                                 "echo rank $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS; "
+                                 "echo $ADAPTDL_REPLICA_RANK >>$DIR/runs; "
+                                 "while [ ! -e $DIR/go ]; do sleep 0.02; done";
+    adli_member_view views[ADLT_RANKS];
+    int count;
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 2, script));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
+    CHECK_OK(adlt_join(site, "job", 1, 2, "b", 2, 3, script));
+    CHECK_OK(adlt_join(site, "job", 1, 5, "a", 0, 3, script)); /* numbers may be left out */
+    CHECK(adlt_wait_log(site, "job", 1, 2, "rank 2 of 3"));
+    CHECK(adlt_wait_log(site, "job", 1, 5, "rank 0 of 3"));
+    CHECK_OK(backend->ops->observe(backend->self, "job", 1, views, ADLT_RANKS, &count));
+    CHECK_INT(count, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(views[i].member, i < 3 ? i : 5);
+
+    CHECK(adlt_wait_log(site, "job", 1, 0, "rank 0 of 2"));
+    backend->ops->stop(backend->self, "job", 1, 0, false);
+    CHECK(adlt_wait(site, "job", 1, 0, ADLI_MEMBER_INTERRUPTED));
+    backend->ops->stop(backend->self, "job", 1, 2, true);
+    CHECK(adlt_wait(site, "job", 1, 2, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "job", 1, 2).cause, ADLI_CAUSE_KILLED);
+    CHECK_INT(adlt_view(site, "job", 1, 1).state, ADLI_MEMBER_READY);
+    backend->ops->stop(backend->self, "job", 1, 77, true); /* nobody */
+
+    REQUIRE_OK(adlt_reopen(site)); /* all of that is found again, and none is started twice */
+    backend = site->backend;
+    CHECK_OK(adlt_join(site, "job", 1, 2, "b", 2, 3, script));
+    CHECK_OK(adlt_join(site, "job", 1, 5, "a", 0, 3, script));
+    CHECK_OK(adlt_start(site, "job", 1, 3, script));
+    CHECK_OK(backend->ops->observe(backend->self, "job", 1, views, ADLT_RANKS, &count));
+    CHECK_INT(count, 4);
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_MEMBER_INTERRUPTED);
+    CHECK_INT(adlt_view(site, "job", 1, 5).state, ADLI_MEMBER_READY);
+    CHECK_INT(adlt_lines(adlt_log(site, "job", 1, 0), "left"), 1);
+    adlt_backend.touch(site->state, "job", "go");
+    CHECK(adlt_wait(site, "job", 1, 1, ADLI_MEMBER_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, 5, ADLI_MEMBER_SUCCEEDED));
+    const char *runs = adlt_file(site, "job", "/adaptdl/share/runs");
+    CHECK_INT(adlt_lines(runs, "0"), 2); /* members 0 and 5 */
+    CHECK_INT(adlt_lines(runs, "1"), 1);
+    CHECK_INT(adlt_lines(runs, "2"), 1);
+    backend->ops->forget(backend->self, "job", 1);
+    CHECK(adlt_gone(site, "job", 1));
+    CHECK_FAILS(adlt_join(site, "job", 1, 6, "a", 0, 1, script), ADL_ESTATE, "over");
     CLOSE();
 }
 
@@ -130,7 +190,7 @@ TEST(signals_start_with_their_defaults)
     CHECK_OK(adlt_start(site, "job", 1, 1, "grep -E 'SigBlk|SigIgn' /proc/self/status"));
     sigprocmask(SIG_SETMASK, &old, NULL);
     signal(SIGINT, SIG_DFL);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     CHECK_INT(adlt_lines(adlt_log(site, "job", 1, 0), "SigBlk:\t0000000000000000"), 1);
     CHECK_INT(adlt_lines(adlt_log(site, "job", 1, 0), "SigIgn:\t0000000000000000"), 1);
     CLOSE();
@@ -140,13 +200,16 @@ TEST(each_replica_gets_devices_of_its_own)
 {
     if (!adlt_backend.has_devices)
         SKIP("%s has no devices", adlt_backend.name);
-    adli_group_spec spec;
+    adli_start spec;
     int uses = 0;
     OPEN();
-    adlt_spec(site, "job", 1, 4, "echo gpus=$CUDA_VISIBLE_DEVICES.; sleep 100", &spec);
-    spec.devices = 1;
+    adlt_spec("job", 1, 4, "", &spec);
+    spec.pod = adlt_pod("echo gpus=$CUDA_VISIBLE_DEVICES.; sleep 100",
+                        ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
     CHECK_OK(adlt_start(site, "none", 1, 1, "echo gpus=$CUDA_VISIBLE_DEVICES.; sleep 100"));
+    adlt_spec("late", 1, 1, "", &spec);
+    spec.pod = adlt_pod("sleep 100", ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":1}}");
     for (int rank = 0; rank < 4; rank++) {
         CHECK(adlt_wait_log(site, "job", 1, rank, "gpus"));
         const char *log = adlt_log(site, "job", 1, rank);
@@ -159,18 +222,17 @@ TEST(each_replica_gets_devices_of_its_own)
     CHECK(adlt_wait_log(site, "none", 1, 0, "gpus"));
     CHECK_STR(adlt_log(site, "none", 1, 0), "gpus=.\n");
 
-    spec.uid = "late"; /* all are taken */
-    spec.replicas = 1;
+    /* all are taken */
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    CHECK(adlt_wait(site, "late", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "late", 1, 0).reason, "OutOfResources");
+    CHECK(adlt_wait(site, "late", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "late", 1, 0).cause, ADLI_CAUSE_OUT_OF_RESOURCES);
     CHECK(strstr(adlt_view(site, "late", 1, 0).message, "GPU"));
 
-    backend->ops->terminate(backend->self, "job", 1, true);
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, true);
     CHECK(adlt_wait(site, "job", 1, -1, -1));
     spec.group = 2; /* free again */
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    CHECK(adlt_wait(site, "late", 2, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "late", 2, -1, ADLI_MEMBER_READY));
     CLOSE();
 }
 
@@ -185,16 +247,16 @@ TEST(asked_to_stop_it_may_save_first)
     static const char *const uids[] = {"job", "zero", "plain"};
     for (int j = 0; j < 3; j++) {
         CHECK(adlt_wait_log(site, uids[j], 1, j == 0, "up"));
-        backend->ops->terminate(backend->self, uids[j], 1, false);
+        backend->ops->stop(backend->self, uids[j], 1, ADLI_ALL_MEMBERS, false);
     }
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK(adlt_wait(site, "zero", 1, -1, ADLI_REPLICA_SUCCEEDED));
-    CHECK(adlt_wait(site, "plain", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK(adlt_wait(site, "zero", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    CHECK(adlt_wait(site, "plain", 1, -1, ADLI_MEMBER_INTERRUPTED));
     CHECK_INT(adlt_view(site, "plain", 1, 0).exit_code, 143);
     CHECK_INT(adlt_lines(adlt_log(site, "job", 1, 1), "saved"), 1);
-    backend->ops->terminate(backend->self, "job", 1, true); /* long over: harmless */
-    backend->ops->terminate(backend->self, "nobody", 1, true);
-    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_REPLICA_INTERRUPTED);
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, true); /* long over: harmless */
+    backend->ops->stop(backend->self, "nobody", 1, ADLI_ALL_MEMBERS, true);
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_MEMBER_INTERRUPTED);
     CLOSE();
 }
 
@@ -209,17 +271,17 @@ TEST(what_a_shell_started_may_save_as_well)
         "sh -c 'trap \"echo no\" TERM; echo up; while :; do sleep 0.02; done'; echo never"));
     CHECK(adlt_wait_log(site, "job", 1, 0, "up") && adlt_wait_log(site, "job", 1, 1, "up"));
     CHECK(adlt_wait_log(site, "hung", 1, 0, "up"));
-    backend->ops->terminate(backend->self, "job", 1, false);
-    backend->ops->terminate(backend->self, "hung", 1, false);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, false);
+    backend->ops->stop(backend->self, "hung", 1, ADLI_ALL_MEMBERS, false);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_INTERRUPTED));
     for (int rank = 0; rank < 2; rank++) {
         CHECK_INT(adlt_lines(adlt_log(site, "job", 1, rank), "saved"), 1);
         CHECK_INT(adlt_lines(adlt_log(site, "job", 1, rank), "never"), 0);
     }
     CHECK(adlt_wait_log(site, "hung", 1, 0, "no"));
-    CHECK_INT(adlt_view(site, "hung", 1, 0).state, ADLI_REPLICA_READY);
-    backend->ops->terminate(backend->self, "hung", 1, true);
-    CHECK(adlt_wait(site, "hung", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "hung", 1, 0).state, ADLI_MEMBER_READY);
+    backend->ops->stop(backend->self, "hung", 1, ADLI_ALL_MEMBERS, true);
+    CHECK(adlt_wait(site, "hung", 1, -1, ADLI_MEMBER_INTERRUPTED));
     CLOSE();
 }
 
@@ -234,8 +296,8 @@ TEST(asked_to_stop_its_children_are_its_own_to_stop)
                    "trap 'touch $DIR/done; wait; echo saved; exit 143' TERM; wait"));
     for (int rank = 0; rank < 2; rank++)
         CHECK(adlt_wait_log(site, "job", 1, rank, "up"));
-    backend->ops->terminate(backend->self, "job", 1, false);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, false);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_INTERRUPTED));
     for (int rank = 0; rank < 2; rank++) {
         const char *log = adlt_log(site, "job", 1, rank);
         CHECK_INT(adlt_lines(log, "worker asked"), 0);
@@ -260,15 +322,15 @@ TEST(asked_to_stop_a_silent_replica_is_killed)
                    "trap 'echo saved; exit 143' TERM; echo again; while :; do sleep 0.02; done"));
     CHECK(adlt_wait_log(site, "job", 1, 0, "up") && adlt_wait_log(site, "late", 1, 0, "up"));
     CHECK(adlt_wait_log(site, "goes-on", 1, 0, "again"));
-    backend->ops->terminate(backend->self, "job", 1, false);
-    backend->ops->terminate(backend->self, "late", 1, false);
-    backend->ops->terminate(backend->self, "goes-on", 1, false);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Silent");
-    CHECK(adlt_wait(site, "late", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "late", 1, 0).reason, "Silent");
-    CHECK(adlt_wait(site, "goes-on", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "goes-on", 1, 0).reason, "");
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, false);
+    backend->ops->stop(backend->self, "late", 1, ADLI_ALL_MEMBERS, false);
+    backend->ops->stop(backend->self, "goes-on", 1, ADLI_ALL_MEMBERS, false);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "job", 1, 0).cause, ADLI_CAUSE_SILENT);
+    CHECK(adlt_wait(site, "late", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "late", 1, 0).cause, ADLI_CAUSE_SILENT);
+    CHECK(adlt_wait(site, "goes-on", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "goes-on", 1, 0).cause, ADLI_CAUSE_NONE);
     CHECK_INT(adlt_lines(adlt_log(site, "goes-on", 1, 0), "saved"), 1);
     CLOSE();
 }
@@ -280,12 +342,12 @@ TEST(what_does_not_stop_is_killed)
                         "trap 'echo no' TERM; echo up; while :; do sleep 0.02; done"));
     for (int rank = 0; rank < 2; rank++)
         CHECK(adlt_wait_log(site, "job", 1, rank, "up"));
-    backend->ops->terminate(backend->self, "job", 1, false);
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, false);
     CHECK(adlt_wait_log(site, "job", 1, 1, "no"));
-    CHECK_INT(adlt_view(site, "job", 1, 1).state, ADLI_REPLICA_READY);
-    backend->ops->terminate(backend->self, "job", 1, true);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Killed");
+    CHECK_INT(adlt_view(site, "job", 1, 1).state, ADLI_MEMBER_READY);
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, true);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "job", 1, 0).cause, ADLI_CAUSE_KILLED);
     CHECK_INT(adlt_view(site, "job", 1, 0).exit_code, 137);
     CLOSE();
 }
@@ -300,9 +362,9 @@ TEST(rescaling_is_a_new_group)
                             "while :; do sleep 0.02; done"));
         for (int rank = 0; rank < replicas; rank++)
             CHECK(adlt_wait_log(site, "job", group, rank, "of"));
-        CHECK(adlt_wait(site, "job", group, -1, ADLI_REPLICA_READY));
-        backend->ops->terminate(backend->self, "job", group, false);
-        CHECK(adlt_wait(site, "job", group, -1, ADLI_REPLICA_INTERRUPTED));
+        CHECK(adlt_wait(site, "job", group, -1, ADLI_MEMBER_READY));
+        backend->ops->stop(backend->self, "job", group, ADLI_ALL_MEMBERS, false);
+        CHECK(adlt_wait(site, "job", group, -1, ADLI_MEMBER_INTERRUPTED));
         backend->ops->forget(backend->self, "job", group);
         CHECK(adlt_gone(site, "job", group));
     }
@@ -319,55 +381,111 @@ TEST(a_lost_node_takes_its_replicas_with_it)
     int count;
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 2, "trap '' TERM; while :; do sleep 0.02; done"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
     CHECK_OK(adlt_backend.set_nodes(backend, one, 1));
-    CHECK(adlt_wait(site, "job", 1, 1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "job", 1, 1).reason, "NodeLost");
-    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_REPLICA_READY);
+    CHECK(adlt_wait(site, "job", 1, 1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "job", 1, 1).cause, ADLI_CAUSE_NODE_LOST);
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_MEMBER_READY);
     CHECK_OK(backend->ops->nodes(backend->self, &nodes, &count));
-    CHECK_INT(count, 2);
-    CHECK(strcmp(nodes[1].name, "b") == 0 && !nodes[1].ready && nodes[0].ready);
-
-    CHECK_OK(adlt_start(site, "next", 1, 2, "echo ran")); /* one of them there */
-    CHECK(adlt_wait(site, "next", 1, 1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "next", 1, 1).reason, "NodeLost");
-    CHECK_STR(adlt_log(site, "next", 1, 1), "");
+    CHECK_INT(count, 1);
+    CHECK_STR(nodes[0].name, "a");
+    CHECK_FAILS(adlt_start(site, "next", 1, 2, "echo ran"), ADL_ENOENT, "no node b");
+    CHECK(adlt_gone(site, "next", 1));                   /* nothing was started */
+    CHECK_OK(adlt_start(site, "job", 1, 2, "echo ran")); /* as often as one likes */
+    CHECK_INT(adlt_view(site, "job", 1, 1).cause, ADLI_CAUSE_NODE_LOST);
 
     CHECK_OK(adlt_backend.set_nodes(backend, back, 3));
     CHECK_OK(backend->ops->nodes(backend->self, &nodes, &count));
     CHECK_INT(count, 3);
-    CHECK(strcmp(nodes[1].name, "b") == 0 && nodes[1].ready && strcmp(nodes[2].name, "c") == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(nodes[i].ready);
     CHECK_OK(adlt_start(site, "next", 2, 2, "echo ran"));
-    CHECK(adlt_wait(site, "next", 2, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "next", 2, -1, ADLI_MEMBER_SUCCEEDED));
+    CHECK_OK(backend->ops->scale(backend->self, 3));
+    CHECK_OK(backend->ops->scale(backend->self, 0));
+    CHECK_FAILS(backend->ops->scale(backend->self, -1), ADL_EINVAL, "-1 nodes");
     CLOSE();
+}
+
+static void start_command(adlt_site *site, int group, const char *command)
+{
+    char pod[512];
+    adli_start spec;
+    snprintf(pod, sizeof pod, "{\"spec\":{\"containers\":[{\"name\":\"main\",\"command\":[%s]}]}}",
+             command);
+    adlt_spec("job", group, 1, "", &spec);
+    spec.pod = pod;
+    CHECK_OK(site->backend->ops->start(site->backend->self, &spec));
 }
 
 TEST(what_cannot_be_run_says_so)
 {
-    static const char *const missing[] = {"no-such-program-9", "--help", NULL};
-    static const char *const not_program[] = {"/etc/passwd", NULL};
-    static char huge[300000];
-    const char *too_long[] = {"/bin/echo", huge, NULL};
-    const char *const *commands[] = {missing, not_program, too_long};
+    static char huge[300000] = "HUGE=";
+    const char *too_long[] = {huge, NULL};
     static const char *const texts[] = {"no-such-program-9: No such file",
                                         "/etc/passwd: Permission", "too long"};
-    adli_group_spec spec;
+    adli_start spec;
     OPEN();
-    memset(huge, 'x', sizeof huge - 1);
+    start_command(site, 1, "\"no-such-program-9\",\"--help\"");
+    start_command(site, 2, "\"/etc/passwd\"");
+    memset(huge + 5, 'x', sizeof huge - 6);
+    adlt_spec("job", 3, 1, "exit 0", &spec);
+    spec.env = too_long;
+    CHECK_OK(backend->ops->start(backend->self, &spec));
     for (int i = 0; i < 3; i++) {
-        adlt_spec(site, "job", i + 1, 1, "", &spec);
-        spec.argv = commands[i];
-        CHECK_OK(backend->ops->start(backend->self, &spec));
-        CHECK(adlt_wait(site, "job", i + 1, -1, ADLI_REPLICA_FAILED));
-        CHECK_STR(adlt_view(site, "job", i + 1, 0).reason, "CannotRun");
+        CHECK(adlt_wait(site, "job", i + 1, -1, ADLI_MEMBER_FAILED));
+        CHECK_INT(adlt_view(site, "job", i + 1, 0).cause, ADLI_CAUSE_CANNOT_RUN);
         if (!strstr(adlt_view(site, "job", i + 1, 0).message, texts[i]))
             ADLT_FAIL("%s", adlt_view(site, "job", i + 1, 0).message);
     }
-    adlt_spec(site, "job", 9, 1, "exit 0", &spec);
-    spec.workdir = "/no/such/directory";
+    CLOSE();
+}
+
+TEST(paths_are_where_the_job_expects_them)
+{
+    char folder[128], path[160];
+    adli_start spec;
+    OPEN();
+    snprintf(folder, sizeof folder, "%s/image", site->state);
+    for (int i = 0; i < 2; i++) { /* the second replaces the first */
+        CHECK(mkdir(folder, 0755) == 0);
+        snprintf(path, sizeof path, "%s/root", folder);
+        CHECK(mkdir(path, 0755) == 0);
+        snprintf(path, sizeof path, "%s/root/say.sh", folder);
+        FILE *file = fopen(path, "w");
+        REQUIRE(file);
+        fprintf(file, "echo version %d; pwd\n", i);
+        fclose(file);
+        CHECK_OK(backend->ops->put_source(backend->self, "job", folder));
+        CHECK(access(folder, F_OK) != 0);
+    }
+    adlt_spec("job", 1, 1, "", &spec);
+    spec.pod = adlt_pod("sh /root/say.sh; echo result >/adaptdl/share/out; "
+                        "mkdir /adaptdl/share/sub; echo http://h/root/say.sh /adaptdl/sharex "
+                        "/etc/passwd $OMP_NUM_THREADS $BOTH",
+                        ",\"workingDir\":\"/not/there/yet\","
+                        "\"env\":[{\"name\":\"BOTH\",\"value\":\"a=/root/say.sh\"}],"
+                        "\"resources\":{\"requests\":{\"cpu\":\"1500m\"}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    CHECK(adlt_wait(site, "job", 9, -1, ADLI_REPLICA_FAILED));
-    CHECK(strstr(adlt_view(site, "job", 9, 0).message, "/no/such/directory"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    const char *log = adlt_log(site, "job", 1, 0);
+    CHECK_INT(adlt_lines(log, "version 1"), 1);
+    CHECK(strstr(log, "/not/there/yet\nhttp://h/root/say.sh /adaptdl/sharex /etc/passwd 2 a="));
+    CHECK(!strstr(log, " a=/root")); /* a path of the image is mapped */
+    CHECK_STR(adlt_file(site, "job", "/adaptdl/share/out"), "result\n");
+    adli_opened opened;
+    CHECK_OK(backend->ops->open_file(backend->self, "job", "/adaptdl/share", &opened));
+    REQUIRE(opened.directory && opened.count == 2 && opened.fd < 0);
+    CHECK_STR(opened.entries[0].name, "out");
+    CHECK_INT(opened.entries[0].size, 7);
+    CHECK(opened.entries[1].directory && !opened.entries[0].directory);
+    adli_opened_fini(&opened);
+    CHECK_FAILS(backend->ops->open_file(backend->self, "job", "/adaptdl/share/none", &opened),
+                ADL_ENOENT, "none");
+    CHECK_FAILS(backend->ops->open_file(backend->self, "job", "/adaptdl/share/../../x", &opened),
+                ADL_ESTATE, "leads out");
+    CHECK_FAILS(backend->ops->open_file(backend->self, "job", "/etc/passwd", &opened), ADL_EINVAL,
+                "expected /adaptdl");
     CLOSE();
 }
 
@@ -375,40 +493,38 @@ TEST(too_much_memory_is_named)
 {
     if (!adlt_backend.limits_memory)
         SKIP("%s does not limit memory", adlt_backend.name);
-    adli_group_spec spec;
+    adli_start spec;
     OPEN();
     /* A child of the shell holds it, as a loader's worker would, and waits for a reader. In a control
      * group only the child is killed. */
-    adlt_spec(site, "job", 1, 1, "head -c 400M /dev/zero | tail -c 400M | sleep 3; exit 1", &spec);
-    spec.memory_bytes = 128 << 20;
+    adlt_spec("job", 1, 1, "", &spec);
+    spec.pod = adlt_pod("head -c 400M /dev/zero | tail -c 400M | sleep 3; exit 1",
+                        ",\"resources\":{\"limits\":{\"memory\":\"128Mi\"}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    adlt_spec(site, "small", 1, 1, "head -c 30M /dev/zero | tail -c 30M | wc -c; sleep 1", &spec);
-    spec.memory_bytes = 128 << 20;
-    spec.cpu_milli = 900;
+    adlt_spec("small", 1, 1, "", &spec);
+    spec.pod = adlt_pod("head -c 30M /dev/zero | tail -c 30M | wc -c; sleep 1",
+                        ",\"resources\":{\"limits\":{\"memory\":\"128Mi\",\"cpu\":\"900m\"}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_FAILED));
-    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "OOMKilled");
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_FAILED));
+    CHECK_INT(adlt_view(site, "job", 1, 0).cause, ADLI_CAUSE_OOM_KILLED);
     CHECK(strstr(adlt_view(site, "job", 1, 0).message, "128 MiB"));
-    CHECK(adlt_wait(site, "small", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "small", 1, -1, ADLI_MEMBER_SUCCEEDED));
     CLOSE();
 }
 
 TEST(a_replica_is_started_once)
 {
-    char path[4200];
     OPEN();
     for (int i = 0; i < 5; i++)
         CHECK_OK(adlt_start(site, "job", 1, 3, "echo $ADAPTDL_REPLICA_RANK >>$DIR/runs"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     for (int i = 0; i < 5; i++)
         CHECK_OK(adlt_start(site, "job", 1, 3, "echo $ADAPTDL_REPLICA_RANK >>$DIR/runs"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
-    CHECK_FAILS(adlt_start(site, "job", 1, 2, "echo"), ADL_EINVAL, "3 replicas");
-    CHECK_OK(backend->ops->job_path(backend->self, "job", "share", path, 4096));
-    strcat(path, "/runs");
-    CHECK_INT(adlt_lines(adlt_text(path), "0"), 1);
-    CHECK_INT(adlt_lines(adlt_text(path), "1"), 1);
-    CHECK_INT(adlt_lines(adlt_text(path), "2"), 1);
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    for (int rank = 0; rank < 3; rank++) {
+        char line[2] = {(char)('0' + rank), 0};
+        CHECK_INT(adlt_lines(adlt_file(site, "job", "/adaptdl/share/runs"), line), 1);
+    }
     CLOSE();
 }
 
@@ -418,39 +534,58 @@ TEST(bad_specs_are_refused)
         "",     ".",        "..",
         "../x", "a/b",      "a b",
         "a\n",  "\xc3\xa4", "0123456789012345678901234567890123456789012345678901234567890123"};
-    static const char *const nowhere[] = {"a", "nowhere"};
-    static const char *const no_argv[] = {NULL}, *const bad_env[] = {"NOVALUE", NULL};
-    adli_group_spec spec;
-    adli_replica_view view;
-    char path[256];
-    int count;
+    static const adli_member_start nowhere[] = {{0, 0, "a"}, {1, 1, "nowhere"}},
+                                   twice[] = {{1, 0, "a"}, {1, 1, "b"}}, beyond[] = {{0, 1, "a"}};
+    static const char *const bad_env[] = {"NOVALUE", NULL};
+    adli_start spec;
+    adli_member_view view;
+    adli_opened opened;
+    int count, fd;
     OPEN();
     for (size_t i = 0; i < sizeof uids / sizeof uids[0]; i++) {
-        adlt_spec(site, "good", 1, 1, "exit 0", &spec);
+        adlt_spec("good", 1, 1, "exit 0", &spec);
         spec.uid = uids[i];
         CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "uid");
-        CHECK_FAILS(backend->ops->job_path(backend->self, uids[i], "share", path, sizeof path),
+        CHECK_FAILS(backend->ops->open_file(backend->self, uids[i], "/adaptdl/share", &opened),
                     ADL_EINVAL, "uid");
+        CHECK_FAILS(backend->ops->open_log(backend->self, uids[i], 1, 0, &fd), ADL_EINVAL, "uid");
+        CHECK_FAILS(backend->ops->put_source(backend->self, uids[i], "x"), ADL_EINVAL, "uid");
         CHECK(backend->ops->observe(backend->self, uids[i], 1, &view, 1, &count) != ADL_OK);
+        backend->ops->stop(backend->self, uids[i], 1, ADLI_ALL_MEMBERS, true);
         backend->ops->forget(backend->self, uids[i], 1);
         backend->ops->remove(backend->self, uids[i]);
     }
-    CHECK_FAILS(backend->ops->job_path(backend->self, "good", "../..", path, sizeof path),
-                ADL_EINVAL, "directory");
     CHECK_FAILS(adlt_start(site, "good", 0, 1, ""), ADL_EINVAL, "group");
-    CHECK_FAILS(adlt_start(site, "good", 1, 0, ""), ADL_EINVAL, "replicas");
-    adlt_spec(site, "good", 1, 2, "exit 0", &spec);
-    spec.nodes = nowhere;
+    CHECK_FAILS(adlt_start(site, "good", 1, 0, ""), ADL_EINVAL, "0 replicas");
+    adlt_spec("good", 1, 2, "exit 0", &spec);
+    spec.members = nowhere;
     CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_ENOENT, "nowhere");
-    adlt_spec(site, "good", 1, 1, "exit 0", &spec);
-    spec.argv = no_argv;
-    CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "argv");
-    adlt_spec(site, "good", 1, 1, "exit 0", &spec);
+    spec.members = twice;
+    CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "members: 1");
+    adlt_spec("good", 1, 1, "exit 0", &spec);
+    spec.members = beyond;
+    CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "rank 1");
+    adlt_spec("good", 1, 1, "exit 0", &spec);
+    spec.count = 0;
+    CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "members: 0");
+    adlt_spec("good", 1, 1, "exit 0", &spec);
+    spec.size = 0;
+    CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "size");
+    static const char *const pods[][2] = {
+        {"", "pod template"},
+        {"{\"spec\":{}}", "containers"},
+        {"{\"spec\":{\"containers\":[{\"name\":\"main\"}]}}", "command"},
+        {"{\"spec\":{\"containers\":[{\"name\":\"main\",\"command\":[\"x\"],\"resources\":"
+         "{\"limits\":{\"memory\":\"-1\"}}}]}}",
+         "memory"}};
+    for (size_t i = 0; i < sizeof pods / sizeof pods[0]; i++) {
+        adlt_spec("good", 1, 1, "exit 0", &spec);
+        spec.pod = pods[i][0];
+        CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, pods[i][1]);
+    }
+    adlt_spec("good", 1, 1, "exit 0", &spec);
     spec.env = bad_env;
     CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "NOVALUE");
-    adlt_spec(site, "good", 1, 1, "exit 0", &spec);
-    spec.memory_bytes = -1;
-    CHECK_FAILS(backend->ops->start(backend->self, &spec), ADL_EINVAL, "limits");
     CHECK_FAILS(backend->ops->observe(backend->self, "good", 1, &view, 1, &count), ADL_ENOENT,
                 "good");
     CLOSE();
@@ -464,7 +599,7 @@ static void count_group(void *user, const char *uid, int group)
 
 TEST(forgotten_groups_are_gone_for_ever)
 {
-    char path[4096];
+    adli_opened opened;
     int sum = 0;
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 2, "echo hello; sleep 1000"));
@@ -477,19 +612,21 @@ TEST(forgotten_groups_are_gone_for_ever)
     CHECK(adlt_gone(site, "job", 1));
     CHECK_STR(adlt_log(site, "job", 1, 1), "hello\n");
     CHECK_FAILS(adlt_start(site, "job", 1, 2, "echo hello"), ADL_ESTATE, "over");
-    CHECK(adlt_wait(site, "job", 20, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 20, -1, ADLI_MEMBER_READY));
     backend->ops->forget(backend->self, "job", 7);
     backend->ops->forget(backend->self, "nobody", 1);
     sum = 0;
     backend->ops->list(backend->self, count_group, &sum);
     CHECK_INT(sum, 320);
-    CHECK_OK(backend->ops->job_path(backend->self, "job", "checkpoint", path, sizeof path));
-    CHECK(access(path, F_OK) == 0);
+    adlt_backend.touch(site->state, "job", "kept");
+    CHECK_OK(backend->ops->open_file(backend->self, "job", "/adaptdl/share/kept", &opened));
+    adli_opened_fini(&opened);
     backend->ops->remove(backend->self, "job");
-    CHECK(access(path, F_OK) != 0);
+    CHECK_FAILS(backend->ops->open_file(backend->self, "job", "/adaptdl/share/kept", &opened),
+                ADL_ENOENT, "kept");
     CHECK_STR(adlt_log(site, "job", 1, 1), "");
     CHECK(adlt_gone(site, "job", 20));
-    CHECK(adlt_wait(site, "two", 300, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "two", 300, -1, ADLI_MEMBER_READY));
     CLOSE();
 }
 
@@ -508,9 +645,9 @@ TEST(the_event_descriptor_is_quiet_then_not)
 {
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 1, "sleep 1000"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
     CHECK(quiet_after_drain(backend));
-    backend->ops->terminate(backend->self, "job", 1, true);
+    backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, true);
     struct pollfd wait = {.fd = backend->ops->event_fd(backend->self), .events = POLLIN};
     CHECK_INT(poll(&wait, 1, 30000), 1);
     CHECK(adlt_wait(site, "job", 1, -1, -1));
@@ -528,13 +665,13 @@ TEST(descendants_end_with_their_replica)
     CHECK_OK(adlt_start(site, "ends", 1, 2, script));
     snprintf(script, sizeof script, "%s sleep 1000", family);
     CHECK_OK(adlt_start(site, "killed", 1, 2, script));
-    CHECK(adlt_wait(site, "ends", 1, -1, ADLI_REPLICA_FAILED));
+    CHECK(adlt_wait(site, "ends", 1, -1, ADLI_MEMBER_FAILED));
     for (int rank = 0; rank < 2; rank++)
         CHECK(adlt_wait_log(site, "killed", 1, rank, "up"));
     int before = adlt_backend.leftovers(site->state);
     CHECK(before >= 2 * 6); /* keeper, shell, five sleeps and their shells: all of the second job */
-    backend->ops->terminate(backend->self, "killed", 1, true);
-    CHECK(adlt_wait(site, "killed", 1, -1, ADLI_REPLICA_INTERRUPTED));
+    backend->ops->stop(backend->self, "killed", 1, ADLI_ALL_MEMBERS, true);
+    CHECK(adlt_wait(site, "killed", 1, -1, ADLI_MEMBER_INTERRUPTED));
     printf("info - %d processes of 2 replicas ended with them\n", before);
     CLOSE();
 }
@@ -544,7 +681,7 @@ TEST(output_goes_to_a_file_for_each_replica)
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 2,
                         "echo out $ADAPTDL_REPLICA_RANK; echo err $ADAPTDL_REPLICA_RANK >&2"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     CHECK_STR(adlt_log(site, "job", 1, 0), "out 0\nerr 0\n");
     CHECK_STR(adlt_log(site, "job", 1, 1), "out 1\nerr 1\n");
     CLOSE();

@@ -139,11 +139,9 @@ static void start_and_wait(adlt_site *site)
 
 static int runs(adlt_site *site, int rank)
 {
-    char path[4200];
-    if (site->backend->ops->job_path(site->backend->self, "job", "share", path, 4096) != ADL_OK)
-        return -1;
-    sprintf(path + strlen(path), "/runs.%d", rank);
-    return adlt_lines(adlt_text(path), "run");
+    char path[64];
+    snprintf(path, sizeof path, "/adaptdl/share/runs.%d", rank);
+    return adlt_lines(adlt_file(site, "job", path), "run");
 }
 
 /* Brings the group to its end; adds up how it ended in ended[]. */
@@ -160,14 +158,14 @@ static void check_after(adlt_site *site, int replicas, int *ended)
         CHECK_OK(status);
         CHECK(adlt_wait(site, "job", 1, -1, -1));
         for (int rank = 0; rank < replicas; rank++) {
-            adli_replica_view view = adlt_view(site, "job", 1, rank);
+            adli_member_view view = adlt_view(site, "job", 1, rank);
             ended[view.state]++;
-            CHECK(view.state != ADLI_REPLICA_FAILED);
+            CHECK(view.state != ADLI_MEMBER_FAILED);
             CHECK(runs(site, rank) <= 1);
-            if (view.state == ADLI_REPLICA_SUCCEEDED)
+            if (view.state == ADLI_MEMBER_SUCCEEDED)
                 CHECK_INT(runs(site, rank), 1);
             else
-                CHECK_STR(view.reason, "Lost");
+                CHECK_INT(view.cause, ADLI_CAUSE_LOST);
         }
     }
     site->backend->ops->remove(site->backend->self, "job");
@@ -211,7 +209,7 @@ static void walk(const char *what, void (*body)(adlt_site *), int target, int re
     printf("info - %s killed before each of %d system calls: %d replicas succeeded, %d lost, %d "
            "groups "
            "were over\n",
-           what, kills * stride, ended[ADLI_REPLICA_SUCCEEDED], ended[ADLI_REPLICA_INTERRUPTED],
+           what, kills * stride, ended[ADLI_MEMBER_SUCCEEDED], ended[ADLI_MEMBER_INTERRUPTED],
            ended[0]);
 }
 

@@ -1,5 +1,5 @@
 /* What is particular to the local backend: keepers, control groups, declared nodes, damage. */
-#include "backend/local.h"
+#include "backend/local/local.h"
 #include "base/mem.h"
 #include "conformance/suite.h"
 #include "harness.h"
@@ -27,13 +27,13 @@ TEST(a_killed_keeper_takes_everything_with_it)
     long keeper = keeper_of(site, "job", 1, 0);
     REQUIRE(keeper > 1);
     CHECK(kill((pid_t)keeper, SIGKILL) == 0);
-    CHECK(adlt_wait(site, "job", 1, 0, ADLI_REPLICA_INTERRUPTED));
-    adli_replica_view view = adlt_view(site, "job", 1, 0);
-    CHECK_STR(view.reason, "Lost");
+    CHECK(adlt_wait(site, "job", 1, 0, ADLI_MEMBER_INTERRUPTED));
+    adli_member_view view = adlt_view(site, "job", 1, 0);
+    CHECK_INT(view.cause, ADLI_CAUSE_LOST);
     CHECK_INT(view.exit_code, -1);
-    CHECK_INT(adlt_view(site, "job", 1, 1).state, ADLI_REPLICA_READY);
+    CHECK_INT(adlt_view(site, "job", 1, 1).state, ADLI_MEMBER_READY);
     CHECK_OK(adlt_start(site, "job", 1, 2, family)); /* never again */
-    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Lost");
+    CHECK_INT(adlt_view(site, "job", 1, 0).cause, ADLI_CAUSE_LOST);
     CLOSE();
 }
 
@@ -43,7 +43,7 @@ TEST(keepers_are_small_and_nobodys_children)
     long pages = 0;
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 1, "sleep 1000"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_READY));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_READY));
     long keeper = keeper_of(site, "job", 1, 0);
     snprintf(path, sizeof path, "/proc/%ld/stat", keeper);
     const char *stat = adlt_text(path);
@@ -69,15 +69,15 @@ TEST(a_damaged_result_is_a_lost_replica)
     char path[256];
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 1, "exit 0"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     snprintf(path, sizeof path, "%s/jobs/job/groups/1/0.result", site->state);
     CHECK(truncate(path, 20) == 0);
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "job", 1, 0).reason, "Lost");
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "job", 1, 0).cause, ADLI_CAUSE_LOST);
     snprintf(path, sizeof path, "%s/jobs/job/groups/1/plan", site->state);
     CHECK(truncate(path, 20) == 0);
     REQUIRE_OK(adlt_reopen(site));
-    adli_replica_view view;
+    adli_member_view view;
     int count;
     CHECK_FAILS(site->backend->ops->observe(site->backend->self, "job", 1, &view, 1, &count),
                 ADL_ECORRUPT, "plan");
@@ -91,19 +91,19 @@ TEST(what_a_killed_scheduler_was_writing_is_cleared_away)
     char path[256];
     OPEN();
     CHECK_OK(adlt_start(site, "job", 1, 1, "exit 0"));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     snprintf(path, sizeof path, "%s/jobs/job/groups/forgotten.tmp.1", site->state);
     FILE *file = fopen(path, "w");
     REQUIRE(file && fclose(file) == 0);
     REQUIRE_OK(adlt_reopen(site));
     CHECK(access(path, F_OK) != 0);
-    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_REPLICA_SUCCEEDED);
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_MEMBER_SUCCEEDED);
     CLOSE();
 }
 
 TEST(limits_are_kept_by_control_groups_of_version_1)
 {
-    adli_group_spec spec;
+    adli_start spec;
     setenv("ADLT_CGROUPS", "v1", 1);
     adlt_site *site = adlt_open();
     unsetenv("ADLT_CGROUPS");
@@ -111,30 +111,29 @@ TEST(limits_are_kept_by_control_groups_of_version_1)
         SKIP("%s", adl_error());
     adli_backend *backend = site->backend;
     CHECK_STR(adli_local_limits(backend), "cgroup v1");
-    adlt_spec(site, "job", 1, 1,
-              "for kind in memory cpu; do "
-              "g=/sys/fs/cgroup/$kind$(sed -n \"s/^[0-9]*:$kind://p\" /proc/self/cgroup); "
-              "cat $g/memory.limit_in_bytes $g/cpu.cfs_quota_us 2>/dev/null; done; "
-              "setsid sleep 1000 & exit 0",
-              &spec);
-    spec.memory_bytes = 256 << 20;
-    spec.cpu_milli = 250;
+    adlt_spec("job", 1, 1, "", &spec);
+    spec.pod = adlt_pod("for kind in memory cpu; do "
+                        "g=/sys/fs/cgroup/$kind$(sed -n \"s/^[0-9]*:$kind://p\" "
+                        "/proc/self/cgroup); "
+                        "cat $g/memory.limit_in_bytes $g/cpu.cfs_quota_us 2>/dev/null; done; "
+                        "setsid sleep 1000 & exit 0",
+                        ",\"resources\":{\"limits\":{\"memory\":\"256Mi\",\"cpu\":\"250m\"}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    CHECK(adlt_wait(site, "job", 1, -1, ADLI_REPLICA_SUCCEEDED));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
     CHECK_STR(adlt_log(site, "job", 1, 0), "268435456\n25000\n");
 
-    adlt_spec(site, "large", 1, 1, "head -c 400M /dev/zero | tail -c 400M | sleep 1; exit 1",
-              &spec);
-    spec.memory_bytes = 64 << 20;
+    adlt_spec("large", 1, 1, "", &spec);
+    spec.pod = adlt_pod("head -c 400M /dev/zero | tail -c 400M | sleep 1; exit 1",
+                        ",\"resources\":{\"limits\":{\"memory\":\"64Mi\"}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
-    CHECK(adlt_wait(site, "large", 1, -1, ADLI_REPLICA_FAILED));
-    CHECK_STR(adlt_view(site, "large", 1, 0).reason, "OOMKilled");
+    CHECK(adlt_wait(site, "large", 1, -1, ADLI_MEMBER_FAILED));
+    CHECK_INT(adlt_view(site, "large", 1, 0).cause, ADLI_CAUSE_OOM_KILLED);
 
     CHECK_OK(adlt_start(site, "lost", 1, 1, family)); /* the group goes even without its keeper */
     CHECK(adlt_wait_log(site, "lost", 1, 0, "up"));
     CHECK(kill((pid_t)keeper_of(site, "lost", 1, 0), SIGKILL) == 0);
-    CHECK(adlt_wait(site, "lost", 1, -1, ADLI_REPLICA_INTERRUPTED));
-    CHECK_STR(adlt_view(site, "lost", 1, 0).reason, "Lost");
+    CHECK(adlt_wait(site, "lost", 1, -1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(adlt_view(site, "lost", 1, 0).cause, ADLI_CAUSE_LOST);
     CLOSE();
 }
 
@@ -152,11 +151,13 @@ static adli_local_node gpu_node(const char *name, int gpus, const char *which)
 /* What one replica that asks for `devices` on the node sees. */
 static const char *seen_on(adlt_site *site, const char *uid, const char *node, int devices)
 {
-    adli_group_spec spec;
-    const char *nodes[] = {node};
-    adlt_spec(site, uid, 1, 1, "echo $CUDA_VISIBLE_DEVICES; sleep 1000", &spec);
-    spec.nodes = nodes;
-    spec.devices = devices;
+    adli_start spec;
+    adli_member_start one = {.node = node};
+    char limits[80];
+    snprintf(limits, sizeof limits, ",\"resources\":{\"limits\":{\"nvidia.com/gpu\":%d}}", devices);
+    adlt_spec(uid, 1, 1, "", &spec);
+    spec.members = &one;
+    spec.pod = adlt_pod("echo $CUDA_VISIBLE_DEVICES; sleep 1000", limits);
     if (site->backend->ops->start(site->backend->self, &spec) != ADL_OK ||
         !adlt_wait_log(site, uid, 1, 0, "\n"))
         return adl_error();
@@ -250,7 +251,7 @@ TEST(any_allocation_may_fail)
         failed += status != ADL_OK;
         CHECK(status == ADL_OK || reached);
         CHECK_OK(adlt_start(site, "job", group, 1, "exit 0"));
-        CHECK(adlt_wait(site, "job", group, -1, ADLI_REPLICA_SUCCEEDED));
+        CHECK(adlt_wait(site, "job", group, -1, ADLI_MEMBER_SUCCEEDED));
         site->backend->ops->forget(site->backend->self, "job", group++);
         if (!reached)
             break;

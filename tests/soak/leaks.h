@@ -5,7 +5,7 @@
 
 #include "cluster.h"
 
-#include "backend/record.h"
+#include "backend/local/record.h"
 
 #include <sqlite3.h>
 #include <sys/syscall.h>

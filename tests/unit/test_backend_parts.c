@@ -1,11 +1,11 @@
 /* The local backend's parts on their own: records, trees, processes, control groups, the keeper's command
  * line. */
-#include "backend/cgroup.h"
-#include "backend/claim.h"
-#include "backend/keeper.h"
-#include "backend/plan.h"
+#include "backend/local/cgroup.h"
+#include "backend/local/claim.h"
+#include "backend/local/keeper.h"
+#include "backend/local/plan.h"
 #include "proc/procs.h"
-#include "backend/record.h"
+#include "backend/local/record.h"
 #include "base/dirs.h"
 #include "harness.h"
 
@@ -100,41 +100,89 @@ TEST(wrong_fields_are_refused)
         adli_record_put_int(&buf, "port", 5);
         adli_record_put_int(&buf, "cgroup", 0);
         CHECK_OK(adli_record_write(dir, "plan", &buf, false));
-        CHECK_FAILS(adli_plan_read(dir, &plan), ADL_ECORRUPT, "plan");
+        CHECK_FAILS(adli_plan_read(dir, "plan", &plan), ADL_ECORRUPT, "plan");
         CHECK(!plan);
         CHECK_OK(adli_record_write(dir, "0.result", &buf, false));
         CHECK(adli_result_read(dir, 0, &result) == ADL_ECORRUPT);
         adli_buf_fini(&buf);
     }
-    adli_result_set(&result, ADLI_REPLICA_FAILED, 3, "r", "two\nlines and %s", "more");
+    adli_result_set(&result, ADLI_MEMBER_FAILED, 3, ADLI_CAUSE_OOM_KILLED, "two\nlines and %s",
+                    "more");
+    result.ended_s = 1234.5;
     CHECK_OK(adli_result_write(dir, 0, &result));
     CHECK_OK(adli_result_read(dir, 0, &result));
     CHECK_STR(result.message, "two lines and more");
     CHECK_INT(result.exit_code, 3);
+    CHECK_INT(result.cause, ADLI_CAUSE_OOM_KILLED);
+    CHECK_NEAR(result.ended_s, 1234.5, 1e-6);
+    remove_directory(dir);
+}
+
+/* A result and a plan as the version before wrote them: replicas that it had started are found. */
+TEST(files_of_the_version_before_are_read)
+{
+    static const char *const plan_fields[][2] = {
+        {"replicas", "2"}, {"port", "4711"}, {"cgroup", "0"}, {"cgroup0", ""},
+        {"cgroup1", ""},   {"refused", ""},  {"message", ""}, {"node", "a"},
+        {"gpus", "-"},     {"node", "b"},    {"gpus", "1"}};
+    static const char *const result_fields[][2] = {
+        {"state", "3"}, {"exit", "143"}, {"reason", "NodeLost"}, {"message", "its node was lost"}};
+    adli_plan *plan;
+    adli_result result;
+    adli_buf buf;
+    int dir = make_directory();
+    REQUIRE(dir >= 0);
+    adli_buf_init(&buf, 4096);
+    for (size_t i = 0; i < sizeof plan_fields / sizeof plan_fields[0]; i++)
+        adli_record_put(&buf, plan_fields[i][0], plan_fields[i][1]);
+    CHECK_OK(adli_record_write(dir, "plan", &buf, false));
+    adli_buf_clear(&buf);
+    for (size_t i = 0; i < sizeof result_fields / sizeof result_fields[0]; i++)
+        adli_record_put(&buf, result_fields[i][0], result_fields[i][1]);
+    CHECK_OK(adli_record_write(dir, "1.result", &buf, false));
+    adli_buf_fini(&buf);
+    REQUIRE_OK(adli_plan_read(dir, "plan", &plan));
+    CHECK(plan->count == 2 && plan->members[0] == 0 && plan->members[1] == 1);
+    CHECK_STR(plan->nodes[1], "b");
+    adli_plan_free(plan);
+    CHECK_OK(adli_result_read(dir, 1, &result));
+    CHECK_INT(result.state, ADLI_MEMBER_INTERRUPTED);
+    CHECK_INT(result.cause, ADLI_CAUSE_NODE_LOST);
+    CHECK_NEAR(result.ended_s, 0, 0);
     remove_directory(dir);
 }
 
 TEST(plans_come_back)
 {
     const char *nodes[] = {"a", "b"}, *gpus[] = {"0,1", "-"};
-    adli_plan plan = {.replicas = 2,
+    int members[] = {0, 1};
+    adli_plan plan = {.count = 2,
                       .port = 4711,
                       .refused = "",
                       .message = "",
+                      .members = members,
                       .nodes = nodes,
                       .gpus = gpus,
                       .cgroups = {ADLI_CGROUP_V1, {"/m", "/c"}}};
     adli_plan *again;
     int dir = make_directory();
     REQUIRE(dir >= 0);
-    CHECK_FAILS(adli_plan_read(dir, &again), ADL_ENOENT, "plan");
-    CHECK_OK(adli_plan_write(dir, &plan));
-    CHECK_FAILS(adli_plan_write(dir, &plan), ADL_ESTATE, "plan");
-    REQUIRE_OK(adli_plan_read(dir, &again));
-    CHECK(again->replicas == 2 && again->port == 4711 && again->cgroups.kind == ADLI_CGROUP_V1);
+    CHECK_FAILS(adli_plan_read(dir, "plan", &again), ADL_ENOENT, "plan");
+    CHECK_OK(adli_plan_write(dir, "plan", &plan));
+    CHECK_FAILS(adli_plan_write(dir, "plan", &plan), ADL_ESTATE, "plan");
+    REQUIRE_OK(adli_plan_read(dir, "plan", &again));
+    CHECK(again->count == 2 && again->port == 4711 && again->cgroups.kind == ADLI_CGROUP_V1);
     CHECK_STR(again->cgroups.path[1], "/c");
     CHECK_STR(again->nodes[1], "b");
     CHECK_STR(again->gpus[0], "0,1");
+    CHECK(again->members[0] == 0 && again->members[1] == 1);
+    adli_plan_free(again);
+    members[0] = 4;
+    members[1] = 7;
+    CHECK_OK(adli_plan_write(dir, "plan-4", &plan));
+    REQUIRE_OK(adli_plan_read(dir, "plan-4", &again));
+    CHECK(again->members[0] == 4 && again->members[1] == 7);
+    CHECK_STR(again->gpus[1], "-");
     adli_plan_free(again);
     remove_directory(dir);
 }

@@ -19,11 +19,11 @@ TEST(a_job_starts_at_once_runs_and_succeeds)
     CHECK_INT(int_of(&w, "first", "replicas"), 1);
     CHECK_INT(int_of(&w, "first", "group"), 1);
     CHECK_INT(w.fake->starts, 1);
-    fake_set(w.fake, uid_of(&w, "first"), ADLI_REPLICA_READY, -1);
+    fake_set(w.fake, uid_of(&w, "first"), ADLI_MEMBER_READY, -1);
     step(&w, 1);
     CHECK_STR(text_of(&w, "first", "phase"), "Running");
     CHECK_INT(int_of(&w, "first", "readyReplicas"), 1);
-    fake_set(w.fake, uid_of(&w, "first"), ADLI_REPLICA_SUCCEEDED, 0);
+    fake_set(w.fake, uid_of(&w, "first"), ADLI_MEMBER_SUCCEEDED, 0);
     step(&w, 9);
     CHECK_STR(text_of(&w, "first", "phase"), "Succeeded");
     CHECK_INT(int_of(&w, "first", "replicas"), 0);
@@ -81,40 +81,27 @@ TEST(tokens_belong_to_one_job)
     close_world(&w);
 }
 
-TEST(commands_and_variables_are_mapped)
+TEST(the_pod_template_reaches_the_backend)
 {
     world w;
     REQUIRE_OK(open_world(&w, 1, 1));
     REQUIRE_OK(submit_text(
         &w, "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: paths}\n"
-            "spec: {template: {spec: {containers: [{name: main,\n"
-            " command: [python3, /root/x.py, --out=/adaptdl/share/a.txt, /etc/hosts, "
-            "'http://h/root/x.py', /adaptdl/sharex],\n"
+            "spec: {template: {metadata: {labels: {team: red}}, spec: {nodeSelector: {disk: ssd},\n"
+            " containers: [{name: main, command: [python3, /root/x.py],\n"
             " env: [{name: DIR, value: '/adaptdl/checkpoint:/root'}],\n"
             " resources: {requests: {cpu: 1500m}}}]}}}\n"));
-    char source[512], path[600];
-    const char *uid = uid_of(&w, "paths");
-    REQUIRE_OK(fake_job_path(w.fake, uid, "source", source, sizeof source));
-    snprintf(path, sizeof path, "%s/root", source);
-    mkdir(path, 0755);
-    snprintf(path, sizeof path, "%s/root/x.py", source);
-    fclose(fopen(path, "w"));
     step(&w, 0);
     REQUIRE(w.fake->group_count == 1);
-    char wanted[4096];
-    snprintf(wanted, sizeof wanted,
-             "python3\n%s/root/x.py\n--out=%s/jobs/%s/share/a.txt\n/etc/hosts\nhttp://h/root/x.py\n"
-             "/adaptdl/sharex\n",
-             source, w.dir, uid);
-    CHECK_STR(w.fake->groups[0].argv, wanted);
-    CHECK_STR(w.fake->groups[0].workdir, source);
-    snprintf(wanted, sizeof wanted, "DIR=%s/jobs/%s/checkpoint:%s/root\n", w.dir, uid, source);
-    CHECK(strstr(w.fake->groups[0].env, wanted));
-    CHECK(strstr(w.fake->groups[0].env, "OMP_NUM_THREADS=2\n"));
-    CHECK(strstr(w.fake->groups[0].env, "ADAPTDL_JOB_ID=default/paths\n"));
-    CHECK(strstr(w.fake->groups[0].env, "ADAPTDL_NUM_RESTARTS=0\n"));
-    snprintf(wanted, sizeof wanted, "ADAPTDL_SHARE_PATH=%s/jobs/%s/share\n", w.dir, uid);
-    CHECK(strstr(w.fake->groups[0].env, wanted));
+    const fake_group *group = &w.fake->groups[0];
+    CHECK_STR(group->pod,
+              "{\"metadata\":{\"labels\":{\"team\":\"red\"}},\"spec\":{\"containers\":[{"
+              "\"command\":[\"python3\",\"/root/x.py\"],\"env\":[{\"name\":\"DIR\",\"value\":"
+              "\"/adaptdl/checkpoint:/root\"}],\"name\":\"main\",\"resources\":{\"requests\":{"
+              "\"cpu\":\"1500m\"}}}],\"nodeSelector\":{\"disk\":\"ssd\"}}}");
+    CHECK(strstr(group->env, "ADAPTDL_JOB_ID=default/paths\n"));
+    CHECK(strstr(group->env, "ADAPTDL_JOB_SECRET="));
+    CHECK_STR(group->defaults, "ADAPTDL_HINTS_INTERVAL=30\n");
     close_world(&w);
 }
 
@@ -157,7 +144,7 @@ static int entries_in(const char *path)
 TEST(a_job_brings_its_files)
 {
     world w;
-    char tar[128], path[512], wanted[1200];
+    char tar[128], path[512];
     REQUIRE_OK(open_world(&w, 1, 1));
     REQUIRE(make_archive(&w, archive_job, tar, sizeof tar));
     adli_buf_clear(&w.out);
@@ -171,10 +158,9 @@ TEST(a_job_brings_its_files)
     CHECK_INT(entries_in(path), 0);
     step(&w, 0);
     REQUIRE(w.fake->group_count == 1);
+    CHECK(strstr(w.fake->groups[0].pod, "hello.py"));
     snprintf(path, sizeof path, "%s/jobs/%s/source/workspace", w.dir, uid_of(&w, "files"));
-    snprintf(wanted, sizeof wanted, "python3\n%s/hello.py\n", path);
-    CHECK_STR(w.fake->groups[0].argv, wanted);
-    CHECK_STR(w.fake->groups[0].workdir, path);
+    CHECK_INT(entries_in(path), 1);
     snprintf(path, sizeof path, "%s/hello.py", w.dir);
     CHECK_FAILS(adli_core_submit_archive(w.core, path, false, &w.out), ADL_ENOENT, "hello.py");
     close_world(&w);
@@ -283,13 +269,13 @@ TEST(discovery_waits_for_all_replicas_of_the_group)
     adli_buf_clear(&w.out);
     CHECK_FAILS(adli_core_discover(w.core, "default", "pair", 0, &w.out), ADL_ETIMEOUT,
                 "not ready");
-    fake_set(w.fake, uid_of(&w, "pair"), ADLI_REPLICA_READY, -1)->views[1].state =
-        ADLI_REPLICA_WAITING;
+    fake_set(w.fake, uid_of(&w, "pair"), ADLI_MEMBER_READY, -1)->views[1].state =
+        ADLI_MEMBER_WAITING;
     step(&w, 1);
     adli_buf_clear(&w.out);
     CHECK_FAILS(adli_core_discover(w.core, "default", "pair", 0, &w.out), ADL_ETIMEOUT,
                 "not ready");
-    fake_set(w.fake, uid_of(&w, "pair"), ADLI_REPLICA_READY, -1);
+    fake_set(w.fake, uid_of(&w, "pair"), ADLI_MEMBER_READY, -1);
     step(&w, 1);
     adli_buf_clear(&w.out);
     REQUIRE_OK(adli_core_discover(w.core, "default", "pair", 0, &w.out));
@@ -303,6 +289,7 @@ TEST(discovery_waits_for_all_replicas_of_the_group)
 static void write_log(world *w, const char *uid, int group, const char *text, size_t length)
 {
     char path[600];
+    fake_job_dir(w->fake, uid, path, sizeof path);
     snprintf(path, sizeof path, "%s/jobs/%s/%d.0.log", w->dir, uid, group);
     FILE *file = fopen(path, "w");
     fwrite(text, 1, length, file);
@@ -322,9 +309,9 @@ TEST(failures_are_retried_with_pauses_then_final_with_the_log)
         CHECK_INT(int_of(&w, "bad", "group"), failure);
         static const char log[] = "starting\r\n\x1b[31mTraceback\x1b[0m \xff\xc3\xa9\nlast line\n";
         write_log(&w, uid, failure, log, sizeof log - 1);
-        fake_group *group = fake_set(w.fake, uid, ADLI_REPLICA_FAILED, 137);
+        fake_group *group = fake_set(w.fake, uid, ADLI_MEMBER_FAILED, 137);
         REQUIRE(group);
-        strcpy(group->views[0].reason, "OOMKilled");
+        group->views[0].cause = ADLI_CAUSE_OOM_KILLED;
         step(&w, 1);
         CHECK_INT(int_of(&w, "bad", "failures"), failure);
         CHECK_INT(events_with(&w, "ReplicaFailed"), failure);
@@ -503,14 +490,89 @@ TEST(a_lost_node_is_not_the_jobs_fault)
     REQUIRE_OK(submit(&w, "moves", ""));
     step(&w, 0);
     w.fake->nodes[0].ready = false;
-    fake_group *group = fake_set(w.fake, uid_of(&w, "moves"), ADLI_REPLICA_INTERRUPTED, -1);
-    strcpy(group->views[0].reason, "NodeLost");
+    fake_group *group = fake_set(w.fake, uid_of(&w, "moves"), ADLI_MEMBER_INTERRUPTED, -1);
+    group->views[0].cause = ADLI_CAUSE_NODE_LOST;
     step(&w, 1);
     step(&w, 1);
     CHECK_STR(text_of(&w, "moves", "phase"), "Running");
     CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-1");
     CHECK_INT(int_of(&w, "moves", "failures"), 0);
     CHECK_INT(events_with(&w, "NodeLost"), 1);
+    close_world(&w);
+}
+
+static int listed_nodes(world *w)
+{
+    json_t *root = NULL;
+    adli_buf_clear(&w->out);
+    CHECK_OK(adli_core_nodes(w->core, &w->out));
+    CHECK_OK(adli_json_parse(w->out.data, w->out.length, &root));
+    int count = (int)json_array_size(json_object_get(root, "items"));
+    json_decref(root);
+    return count;
+}
+
+/* Nodes come and go, under old names or new ones; the table does not grow with all that ever were. */
+TEST(nodes_come_and_go)
+{
+    static const char *const names[] = {"spot-0", "spot-1", "spot-2", "spot-3", "spot-4"};
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    REQUIRE_OK(submit(&w, "stays", ""));
+    step(&w, 0);
+    CHECK_STR(w.fake->groups[0].nodes[0], "node-0");
+    for (int i = 0; i < 5; i++) {
+        w.fake->nodes[1].name = names[i];
+        step(&w, 1);
+        CHECK_INT(listed_nodes(&w), 3); /* the one before is shown as lost for a while */
+        step(&w, 61);
+        CHECK_INT(listed_nodes(&w), 2);
+        CHECK(w.core->node_count <= 3);
+    }
+    CHECK_INT(events_with(&w, "NodeLost"), 5);
+    w.fake->node_count = 1;
+    step(&w, 1);
+    step(&w, 61);
+    CHECK_INT(w.core->node_count, 1);
+
+    w.fake->nodes[0].name = "new"; /* the job's own goes: kept as long as the job is there */
+    step(&w, 1);
+    fake_group *group = fake_set(w.fake, uid_of(&w, "stays"), ADLI_MEMBER_READY, -1);
+    CHECK_INT(listed_nodes(&w), 2);
+    group->views[0].state = ADLI_MEMBER_INTERRUPTED;
+    group->views[0].cause = ADLI_CAUSE_NODE_LOST;
+    for (int i = 0; i < 4; i++)
+        step(&w, 2);
+    CHECK_STR(json_string_value(json_array_get(field(&w, "stays", "allocation"), 0)), "new");
+    step(&w, 61);
+    CHECK_INT(listed_nodes(&w), 1);
+    REQUIRE_OK(reopen(&w)); /* another daemon finds the same */
+    step(&w, 1);
+    CHECK_INT(listed_nodes(&w), 1);
+    CHECK_STR(text_of(&w, "stays", "phase"), "Running");
+    CHECK_INT(int_of(&w, "stays", "failures"), 0);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+TEST(the_backend_hears_how_many_nodes_are_wanted)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 3, 1));
+    step(&w, 0);
+    CHECK_INT(w.fake->scales, 0); /* nothing was decided */
+    REQUIRE_OK(submit(&w, "one", ""));
+    step(&w, 0);
+    step(&w, 61);
+    CHECK_INT(w.fake->scales, 1);
+    CHECK_INT(w.fake->desired_nodes, 3);
+    step(&w, 61);
+    CHECK_INT(w.fake->scales, 1); /* the same again is not told again */
+    w.fake->node_count = 2;
+    step(&w, 1);
+    step(&w, 61);
+    CHECK_INT(w.fake->scales, 2);
+    CHECK_INT(w.fake->desired_nodes, 2);
     close_world(&w);
 }
 
@@ -525,9 +587,9 @@ TEST(replicas_that_miss_a_lost_one_have_not_failed)
         step(&w, 1);
         REQUIRE(w.fake->group_count == turn + 1);
         fake_group *group = &w.fake->groups[turn];
-        group->views[turn].state = ADLI_REPLICA_INTERRUPTED;
-        strcpy(group->views[turn].reason, "Lost");
-        group->views[1 - turn].state = ADLI_REPLICA_FAILED;
+        group->views[turn].state = ADLI_MEMBER_INTERRUPTED;
+        group->views[turn].cause = ADLI_CAUSE_LOST;
+        group->views[1 - turn].state = ADLI_MEMBER_FAILED;
         group->views[1 - turn].exit_code = 1;
         fake_ring(w.fake);
         step(&w, 1);
@@ -538,10 +600,10 @@ TEST(replicas_that_miss_a_lost_one_have_not_failed)
     step(&w, 1);
     REQUIRE(w.fake->group_count == 3);
     fake_group *group = &w.fake->groups[2]; /* too little memory is its own fault nevertheless */
-    group->views[0].state = ADLI_REPLICA_INTERRUPTED;
-    strcpy(group->views[0].reason, "Lost");
-    group->views[1].state = ADLI_REPLICA_FAILED;
-    strcpy(group->views[1].reason, "OOMKilled");
+    group->views[0].state = ADLI_MEMBER_INTERRUPTED;
+    group->views[0].cause = ADLI_CAUSE_LOST;
+    group->views[1].state = ADLI_MEMBER_FAILED;
+    group->views[1].cause = ADLI_CAUSE_OOM_KILLED;
     step(&w, 1);
     CHECK_INT(int_of(&w, "pair", "failures"), 1);
     CHECK(events_with(&w, "OOMKilled") > 0);
@@ -561,10 +623,10 @@ TEST(a_peer_that_left_is_no_try)
         REQUIRE(w.fake->group_count == turn + 1);
         fake_group *group = &w.fake->groups[turn];
         now_s = adli_core_now(w.core);
-        group->views[turn] = (adli_replica_view){
-            .state = ADLI_REPLICA_INTERRUPTED, .exit_code = 143, .ended_s = now_s};
-        group->views[1 - turn] = (adli_replica_view){
-            .state = ADLI_REPLICA_FAILED, .exit_code = 134, .ended_s = now_s + 0.5};
+        group->views[turn] = (adli_member_view){
+            .state = ADLI_MEMBER_INTERRUPTED, .exit_code = 143, .ended_s = now_s};
+        group->views[1 - turn] = (adli_member_view){
+            .state = ADLI_MEMBER_FAILED, .exit_code = 134, .ended_s = now_s + 0.5};
         fake_ring(w.fake);
         step(&w, 1);
         CHECK_INT(int_of(&w, "pair", "failures"), 0);
@@ -576,10 +638,10 @@ TEST(a_peer_that_left_is_no_try)
     fake_group *group = &w.fake->groups[2]; /* the other way round it is one */
     now_s = adli_core_now(w.core);
     group->views[0] =
-        (adli_replica_view){.state = ADLI_REPLICA_FAILED, .exit_code = 1, .ended_s = now_s};
+        (adli_member_view){.state = ADLI_MEMBER_FAILED, .exit_code = 1, .ended_s = now_s};
     step(&w, 1);
-    group->views[1] = (adli_replica_view){
-        .state = ADLI_REPLICA_INTERRUPTED, .exit_code = 143, .ended_s = now_s + 2};
+    group->views[1] = (adli_member_view){
+        .state = ADLI_MEMBER_INTERRUPTED, .exit_code = 143, .ended_s = now_s + 2};
     step(&w, 1);
     CHECK_INT(int_of(&w, "pair", "failures"), 1);
     close_world(&w);
@@ -618,7 +680,7 @@ TEST(finished_jobs_are_pruned)
         snprintf(name, sizeof name, "job-%d", i);
         REQUIRE_OK(submit(&w, name, ""));
         step(&w, 1);
-        fake_set(w.fake, uid_of(&w, name), ADLI_REPLICA_SUCCEEDED, 0);
+        fake_set(w.fake, uid_of(&w, name), ADLI_MEMBER_SUCCEEDED, 0);
         step(&w, 1);
     }
     CHECK(field(&w, "job-0", "phase") == NULL);

@@ -16,10 +16,10 @@ TEST(a_new_daemon_takes_over)
     snprintf(ends, sizeof ends, "%s", uid_of(&w, "ends"));
     adli_core_free(w.core);
     w.core = NULL;
-    fake_set(w.fake, ends, ADLI_REPLICA_SUCCEEDED, 0);
+    fake_set(w.fake, ends, ADLI_MEMBER_SUCCEEDED, 0);
     REQUIRE_OK(open_core(&w));
     CHECK_STR(text_of(&w, "runs", "phase"), "Running");
-    fake_set(w.fake, uid_of(&w, "dies"), ADLI_REPLICA_INTERRUPTED, 143);
+    fake_set(w.fake, uid_of(&w, "dies"), ADLI_MEMBER_INTERRUPTED, 143);
     step(&w, 1);
     step(&w, 2);
     CHECK_STR(text_of(&w, "ends", "phase"), "Succeeded");
@@ -48,7 +48,7 @@ TEST(a_group_that_is_starting_is_taken_over)
     CHECK_STR(text_of(&w, "job", "phase"), "Stopping");
     CHECK_INT(w.fake->groups[0].terms, 1);
     CHECK_INT(w.fake->starts, 1);
-    fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+    fake_set(w.fake, uid_of(&w, "job"), ADLI_MEMBER_SUCCEEDED, 0);
     step(&w, 1);
     CHECK_STR(text_of(&w, "job", "phase"), "Succeeded");
     CHECK_INT(w.fake->starts, 1);
@@ -100,7 +100,7 @@ TEST(every_write_may_fail_once)
             failures++;
         for (int i = 0; i < 6; i++)
             step(&w, 1);
-        fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+        fake_set(w.fake, uid_of(&w, "job"), ADLI_MEMBER_SUCCEEDED, 0);
         for (int i = 0; i < 4; i++)
             step(&w, 1);
         CHECK_STR(text_of(&w, "job", "phase"), "Succeeded");
@@ -155,7 +155,7 @@ TEST(metrics_are_there)
     REQUIRE_OK(open_world(&w, 1, 1));
     REQUIRE_OK(submit(&w, "job", ""));
     step(&w, 0);
-    fake_set(w.fake, uid_of(&w, "job"), ADLI_REPLICA_SUCCEEDED, 0);
+    fake_set(w.fake, uid_of(&w, "job"), ADLI_MEMBER_SUCCEEDED, 0);
     step(&w, 20);
     adli_buf_clear(&w.out);
     REQUIRE_OK(adli_core_metrics(w.core, &w.out));

@@ -96,7 +96,7 @@ TEST(jobs_that_are_over_are_not_looked_at)
         snprintf(name, sizeof name, "job-%d", i);
         REQUIRE_OK(submit(&w, name, ""));
         step(&w, 1);
-        fake_set(w.fake, uid_of(&w, name), ADLI_REPLICA_SUCCEEDED, 0);
+        fake_set(w.fake, uid_of(&w, name), ADLI_MEMBER_SUCCEEDED, 0);
         step(&w, 1);
         CHECK_STR(text_of(&w, name, "phase"), "Succeeded");
         if (i != 19 && i != 199)

@@ -1,7 +1,7 @@
-#include "backend/claim.h"
+#include "backend/local/claim.h"
 
 #include "proc/procs.h"
-#include "backend/record.h"
+#include "backend/local/record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 
 enum { CLAIM_BYTES = 64 };
 
-adl_status adli_claim_take(int dir, int rank, int *out)
+adl_status adli_claim_take(int dir, int member, int *out)
 {
     char temporary[48], name[32], text[CLAIM_BYTES];
     *out = -1;
-    snprintf(name, sizeof name, "%d.claim", rank);
-    snprintf(temporary, sizeof temporary, "%d.claim.tmp.%ld", rank, (long)getpid());
+    snprintf(name, sizeof name, "%d.claim", member);
+    snprintf(temporary, sizeof temporary, "%d.claim.tmp.%ld", member, (long)getpid());
     if (faccessat(dir, name, F_OK, 0) == 0)
         return adli_fail(ADL_ESTATE, "%s: it is taken", name);
     int fd = openat(dir, temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -48,12 +48,12 @@ void adli_claim_ready(int fd)
         return; /* it is then seen as starting until it ends */
 }
 
-adli_claim_state adli_claim_look(int dir, int rank, pid_t *keeper, int *out)
+adli_claim_state adli_claim_look(int dir, int member, pid_t *keeper, int *out)
 {
     char name[32], text[CLAIM_BYTES] = "";
     *keeper = 0;
     *out = -1;
-    snprintf(name, sizeof name, "%d.claim", rank);
+    snprintf(name, sizeof name, "%d.claim", member);
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return errno == ENOENT ? ADLI_CLAIM_NONE : ADLI_CLAIM_STARTING;
@@ -78,11 +78,11 @@ unsigned long long adli_claim_born(int fd)
     return born;
 }
 
-void adli_claim_signal(int dir, int rank, int number)
+void adli_claim_signal(int dir, int member, int number)
 {
     pid_t keeper, again;
     int lock;
-    adli_claim_state state = adli_claim_look(dir, rank, &keeper, &lock);
+    adli_claim_state state = adli_claim_look(dir, member, &keeper, &lock);
     if (lock >= 0)
         close(lock);
     if (keeper <= 1 || (state != ADLI_CLAIM_STARTING && state != ADLI_CLAIM_RUNNING))
@@ -94,7 +94,7 @@ void adli_claim_signal(int dir, int rank, int number)
         return;
     }
     /* The keeper lives after the descriptor was opened, so it is the keeper's. */
-    state = adli_claim_look(dir, rank, &again, &lock);
+    state = adli_claim_look(dir, member, &again, &lock);
     if (lock >= 0)
         close(lock);
     else if (again == keeper)
@@ -102,12 +102,11 @@ void adli_claim_signal(int dir, int rank, int number)
     close(process);
 }
 
-void adli_result_set(adli_result *out, adli_replica_state state, int exit_code, const char *reason,
+void adli_result_set(adli_result *out, adli_member_state state, int exit_code, adli_cause cause,
                      const char *format, ...)
 {
     va_list arguments;
-    *out = (adli_result){.state = state, .exit_code = exit_code};
-    snprintf(out->reason, sizeof out->reason, "%s", reason);
+    *out = (adli_result){.state = state, .exit_code = exit_code, .cause = cause};
     if (!format)
         return;
     va_start(arguments, format);
@@ -118,15 +117,15 @@ void adli_result_set(adli_result *out, adli_replica_state state, int exit_code, 
             *c = ' ';
 }
 
-adl_status adli_result_write(int dir, int rank, const adli_result *result)
+adl_status adli_result_write(int dir, int member, const adli_result *result)
 {
     char name[32];
     adli_buf buf;
     adli_buf_init(&buf, 4096);
-    snprintf(name, sizeof name, "%d.result", rank);
+    snprintf(name, sizeof name, "%d.result", member);
     adli_record_put_int(&buf, "state", result->state);
     adli_record_put_int(&buf, "exit", result->exit_code);
-    adli_record_put(&buf, "reason", result->reason);
+    adli_record_put(&buf, "reason", adli_cause_name(result->cause));
     adli_record_put(&buf, "message", result->message);
     adli_record_put_int(&buf, "endedMs", (int64_t)(result->ended_s * 1e3));
     adl_status status = adli_record_write(dir, name, &buf, false);
@@ -145,9 +144,10 @@ static adl_status decode(const adli_buf *buf, adli_result *out)
         return status;
     const char *reason = adli_record_next(buf, &at, "reason");
     const char *message = adli_record_next(buf, &at, "message");
-    if (!reason || !message || state < ADLI_REPLICA_SUCCEEDED || state > ADLI_REPLICA_FAILED)
+    if (!reason || !message || state < ADLI_MEMBER_SUCCEEDED || state > ADLI_MEMBER_FAILED)
         return adli_fail(ADL_ECORRUPT, "not a result");
-    adli_result_set(out, (adli_replica_state)state, (int)code, reason, "%s", message);
+    adli_result_set(out, (adli_member_state)state, (int)code, adli_cause_named(reason), "%s",
+                    message);
     if (at < buf->length) { /* older ones are without */
         status = adli_record_next_int(buf, &at, "endedMs", &ended_ms);
         out->ended_s = 1e-3 * (double)ended_ms;
@@ -155,13 +155,13 @@ static adl_status decode(const adli_buf *buf, adli_result *out)
     return status;
 }
 
-adl_status adli_result_read(int dir, int rank, adli_result *out)
+adl_status adli_result_read(int dir, int member, adli_result *out)
 {
     char name[32];
     adli_buf buf;
     *out = (adli_result){0};
     adli_buf_init(&buf, 4096);
-    snprintf(name, sizeof name, "%d.result", rank);
+    snprintf(name, sizeof name, "%d.result", member);
     adl_status status = adli_record_read(dir, name, &buf);
     if (status == ADL_OK)
         status = decode(&buf, out);

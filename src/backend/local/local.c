@@ -1,10 +1,12 @@
 /* The local backend's interface: options, events, and the operations that are not start. */
-#include "backend/local.h"
+#include "backend/local/local.h"
 
-#include "backend/local_impl.h"
+#include "backend/local/impl.h"
 
 #include "base/dirs.h"
 #include "base/mem.h"
+#include "base/options.h"
+#include "jobspec/nodes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +73,7 @@ static void op_drain_events(void *opaque)
 
 /* ---- groups ---- */
 
-static void op_terminate(void *opaque, const char *uid, int number, bool kill)
+static void op_stop(void *opaque, const char *uid, int number, int which, bool kill)
 {
     local *self = opaque;
     group *item;
@@ -79,14 +81,15 @@ static void op_terminate(void *opaque, const char *uid, int number, bool kill)
     if (adli_local_check_name(uid, number) != ADL_OK ||
         adli_local_find(self, uid, number, &item) != ADL_OK)
         return;
-    adli_result_set(&stopped, ADLI_REPLICA_INTERRUPTED, -1, "Killed",
+    adli_result_set(&stopped, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_KILLED,
                     "stopped before it was started");
-    for (int rank = 0; rank < item->plan->replicas; rank++)
-        adli_local_signal(self, item, rank, kill ? ADLI_KEEPER_KILL : ADLI_KEEPER_TERMINATE,
-                          &stopped);
+    for (size_t i = 0; i < item->count; i++)
+        if (which == ADLI_ALL_MEMBERS || which == item->members[i].number)
+            adli_local_signal(self, item, &item->members[i],
+                              kill ? ADLI_KEEPER_KILL : ADLI_KEEPER_TERMINATE, &stopped);
 }
 
-static adl_status op_observe(void *opaque, const char *uid, int number, adli_replica_view *views,
+static adl_status op_observe(void *opaque, const char *uid, int number, adli_member_view *views,
                              int capacity, int *count)
 {
     local *self = opaque;
@@ -102,11 +105,11 @@ static adl_status op_observe(void *opaque, const char *uid, int number, adli_rep
         adli_local_drop(self, uid, number); /* another object forgot it */
         return adli_fail(ADL_ENOENT, "%s: no group %d", uid, number);
     }
-    *count = item->plan->replicas;
+    *count = (int)item->count;
     item->over = capacity >= *count;
-    for (int rank = 0; rank < *count && rank < capacity; rank++) {
-        adli_local_look(self, item, dir, rank, &views[rank]);
-        item->over = item->over && views[rank].state > ADLI_REPLICA_READY;
+    for (int i = 0; i < *count && i < capacity; i++) {
+        adli_local_look(self, item, dir, &item->members[i], &views[i]);
+        item->over = item->over && views[i].state > ADLI_MEMBER_READY;
     }
     close(dir);
     return ADL_OK;
@@ -147,39 +150,43 @@ static void op_remove(void *opaque, const char *uid)
         close(dir);
 }
 
-/* ---- paths ---- */
+/* ---- nodes ---- */
 
-static adl_status op_job_path(void *opaque, const char *uid, const char *which, char *out,
-                              size_t size)
+/* The nodes here are shares of one machine that somebody declared: none can be added. */
+static adl_status op_scale(void *opaque, int desired_nodes)
 {
-    static const char *const known[] = {"checkpoint", "share", "logs", "source"};
-    const local *self = opaque;
-    bool good = false;
-    adl_status status = adli_local_check_name(uid, 1);
-    if (status != ADL_OK)
-        return status;
-    for (size_t i = 0; i < ADLI_COUNT(known); i++)
-        good |= strcmp(known[i], which) == 0;
-    if (!good)
-        return adli_fail(ADL_EINVAL, "a job has no directory %s", which);
-    if (snprintf(out, size, "%s/jobs/%s/%s", self->state_dir, uid, which) >= (int)size)
-        return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
-    return adli_dirs_make(out, 0755);
+    (void)opaque;
+    if (desired_nodes < 0)
+        return adli_fail(ADL_EINVAL, "%d nodes: must not be negative", desired_nodes);
+    return ADL_OK;
 }
 
-static adl_status op_log_path(void *opaque, const char *uid, int number, int rank, char *out,
-                              size_t size)
+/* Borrows the texts. */
+static adli_local_node *declared(const adli_nodes *nodes)
 {
-    const local *self = opaque;
-    adl_status status = adli_local_check_name(uid, number);
-    if (status != ADL_OK)
-        return status;
-    if (snprintf(out, size, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, uid, number, rank) >=
-        (int)size)
-        return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
-    if (access(out, F_OK) != 0)
-        return adli_fail(ADL_ENOENT, "%s: no log of group %d, rank %d", uid, number, rank);
-    return ADL_OK;
+    adli_local_node *out = adli_calloc(nodes->count ? nodes->count : 1, sizeof *out);
+    for (size_t i = 0; out && i < nodes->count; i++) {
+        const adli_node_spec *from = &nodes->items[i];
+        out[i] = (adli_local_node){.name = from->name,
+                                   .device_type = from->device_type,
+                                   .preemptible = from->preemptible,
+                                   .resource_count = from->resources.count};
+        for (int r = 0; r < from->resources.count; r++) {
+            out[i].resource_names[r] = from->resources.names[r];
+            out[i].resource_amounts[r] = from->resources.amounts[r];
+        }
+    }
+    return out;
+}
+
+static adl_status op_declare(void *opaque, const adli_nodes *nodes)
+{
+    local *self = opaque;
+    adli_local_node *list = declared(nodes);
+    adl_status status = list ? adli_local_set_nodes(&self->base, list, (int)nodes->count)
+                             : adli_fail_memory("nodes");
+    free(list);
+    return status;
 }
 
 /* ---- coming and going ---- */
@@ -190,7 +197,7 @@ static void op_free(void *opaque)
     if (!self)
         return;
     for (size_t i = 0; i < self->group_count; i++)
-        adli_plan_free(self->groups[i].plan);
+        adli_local_group_fini(&self->groups[i]);
     free(self->groups);
     adli_local_nodes_fini(self);
     int fds[] = {self->events, self->timer, self->notify};
@@ -204,16 +211,19 @@ static void op_free(void *opaque)
 
 static const adli_backend_ops local_ops = {
     .nodes = adli_local_nodes,
+    .scale = op_scale,
+    .declare = op_declare,
     .start = adli_local_start,
-    .terminate = op_terminate,
+    .stop = op_stop,
     .observe = op_observe,
     .forget = op_forget,
     .remove = op_remove,
     .list = op_list,
     .event_fd = op_event_fd,
     .drain_events = op_drain_events,
-    .job_path = op_job_path,
-    .log_path = op_log_path,
+    .put_source = adli_local_put_source,
+    .open_log = adli_local_open_log,
+    .open_file = adli_local_open_file,
     .free = op_free,
 };
 
@@ -254,17 +264,22 @@ static adl_status choose_cgroups(const adli_local_options *options, adli_cgroup 
     return options->cgroups == ADLI_CGROUPS_AUTO ? ADL_OK : status;
 }
 
-adl_status adli_local_new(const adli_local_options *options, adli_backend **out)
+adl_status adli_local_new(const adli_local_options *given, adli_backend **out)
 {
+    adli_local_options own = ADLI_LOCAL_OPTIONS_INIT;
+    const adli_local_options *options = &own;
     *out = NULL;
-    if (options->size != sizeof *options || !options->state_dir || !options->state_dir[0])
-        return adli_fail(ADL_EINVAL, "local backend: options");
+    adl_status status = adli_options_take("local backend", &own, sizeof own, given);
+    if (status != ADL_OK)
+        return status;
+    if (!options->state_dir || !options->state_dir[0])
+        return adli_fail(ADL_EINVAL, "local backend: options: no state directory");
     local *self = adli_calloc(1, sizeof *self);
     if (!self)
         return adli_fail_memory("the local backend");
     self->base = (adli_backend){&local_ops, self};
     self->events = self->timer = self->notify = -1;
-    adl_status status = adli_dirs_make(options->state_dir, 0755);
+    status = adli_dirs_make(options->state_dir, 0755);
     if (status == ADL_OK && !(self->state_dir = realpath(options->state_dir, NULL)))
         status = adli_fail(ADL_EIO, "%s: %s", options->state_dir, strerror(errno));
     if (status == ADL_OK && strlen(self->state_dir) > PATH_MAX / 2)
@@ -304,3 +319,34 @@ const char *adli_local_limits(const adli_backend *backend)
     static const char *const names[] = {"watched", "cgroup v1", "cgroup v2"};
     return names[((const local *)backend->self)->cgroups.kind];
 }
+
+/* ---- as one of the backends ---- */
+
+static adl_status open_class(const adli_backend_options *options, adli_backend **out)
+{
+    adli_local_options own = ADLI_LOCAL_OPTIONS_INIT;
+    adli_nodes found = {0};
+    const adli_nodes *nodes = options->nodes;
+    adl_status status = ADL_OK;
+    if (!nodes || nodes->count == 0) {
+        status = adli_nodes_detect("", &found);
+        nodes = &found;
+    }
+    adli_local_node *list = status == ADL_OK ? declared(nodes) : NULL;
+    if (status == ADL_OK && !list)
+        status = adli_fail_memory("nodes");
+    own.state_dir = options->state_dir;
+    own.nodes = list;
+    own.node_count = (int)nodes->count;
+    if (status == ADL_OK)
+        status = adli_local_new(&own, out);
+    free(list);
+    adli_nodes_fini(&found);
+    return status;
+}
+
+const adli_backend_class adli_backend_local = {
+    .name = "local",
+    .summary = "replicas are processes on this machine",
+    .open = open_class,
+};

@@ -3,8 +3,8 @@
  * at any instant and found again; docs/backend.md says which files and in which order.
  *
  * Threads: as backend.h says. The process may have other threads. */
-#ifndef ADLI_BACKEND_LOCAL_H
-#define ADLI_BACKEND_LOCAL_H
+#ifndef ADLI_LOCAL_LOCAL_H
+#define ADLI_LOCAL_LOCAL_H
 
 #include "backend/backend.h"
 

@@ -1,10 +1,10 @@
 /* One keeper: the environment of its replica, its command line, its start. */
-#include "backend/keeper.h"
-#include "backend/local_impl.h"
-#include "proc/procs.h"
+#include "backend/local/impl.h"
+#include "backend/local/keeper.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "proc/procs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,35 +94,25 @@ static void env_fini(environment *env)
     free(env->entries);
 }
 
-static int distinct_nodes(const adli_plan *plan)
+static void make_env(const local *self, const adli_start *start, const adli_member_start *which,
+                     const run *what, const group *item, environment *env)
 {
-    int count = 0;
-    for (int i = 0; i < plan->replicas; i++) {
-        bool seen = false;
-        for (int j = 0; !seen && j < i; j++)
-            seen = strcmp(plan->nodes[i], plan->nodes[j]) == 0;
-        count += !seen;
-    }
-    return count;
-}
-
-static void make_env(const local *self, const adli_group_spec *spec, const adli_plan *plan,
-                     int rank, environment *env)
-{
+    const member *who = adli_local_member(item, which->member);
     char mark[PATH_MAX];
     for (char **entry = environ; *entry; entry++)
         if (strchr(*entry, '=') && !about_us(*entry))
             env_copy(env, *entry);
-    for (int i = 0; spec->env && spec->env[i]; i++)
-        env_copy(env, spec->env[i]);
-    env_add(env, "ADAPTDL_REPLICA_RANK", "%d", rank);
-    env_add(env, "ADAPTDL_NUM_REPLICAS", "%d", plan->replicas);
-    env_add(env, "ADAPTDL_NUM_NODES", "%d", distinct_nodes(plan));
+    for (size_t i = 0; i < what->env_count; i++)
+        env_copy(env, what->env[i]);
+    env_add(env, "ADAPTDL_REPLICA_RANK", "%d", which->rank);
+    env_add(env, "ADAPTDL_NUM_REPLICAS", "%d", start->replicas);
+    env_add(env, "ADAPTDL_NUM_NODES", "%d", start->nodes);
+    env_add(env, "ADAPTDL_NUM_RESTARTS", "%d", start->group - 1);
     env_add(env, "ADAPTDL_MASTER_ADDR", "127.0.0.1");
-    env_add(env, "ADAPTDL_MASTER_PORT", "%d", plan->port);
-    if (strcmp(plan->gpus[rank], "-") != 0)
-        env_add(env, "CUDA_VISIBLE_DEVICES", "%s", plan->gpus[rank]);
-    adli_local_mark(self, spec->uid, spec->group, rank, mark, sizeof mark);
+    env_add(env, "ADAPTDL_MASTER_PORT", "%d", who->plan->port);
+    if (strcmp(who->gpus, "-") != 0)
+        env_add(env, "CUDA_VISIBLE_DEVICES", "%s", who->gpus);
+    adli_local_mark(self, item, who->number, mark, sizeof mark);
     env_add(env, ADLI_REPLICA_MARK, "%s", mark);
 }
 
@@ -171,42 +161,35 @@ static int make_report(int report[2])
     return why;
 }
 
-int adli_local_spawn(local *self, const adli_group_spec *spec, const group *item, int rank,
-                     pending *out)
+int adli_local_spawn(local *self, const adli_start *start, const adli_member_start *which,
+                     const run *what, const group *item, pending *out)
 {
-    char dir[PATH_MAX], log[PATH_MAX], job[PATH_MAX], number[16], cpu[24], memory[24], none[] = "-",
-                                                                                       end[] = "--";
+    char dir[PATH_MAX], log[PATH_MAX], number[16], cpu[24], memory[24], none[] = "-", end[] = "--";
     int report[2], why = ENOMEM;
-    size_t count = 0;
     environment env = {0};
-    adli_cgroup cgroup = adli_local_cgroup(self, item, rank);
-    while (spec->argv[count])
-        count++;
-    char **argv = adli_calloc(ADLI_KEEPER_ARGS + count + 1, sizeof *argv);
-    snprintf(job, sizeof job, "%s/jobs/%s", self->state_dir, spec->uid);
-    snprintf(dir, sizeof dir, "%s/jobs/%s/groups/%d", self->state_dir, spec->uid, spec->group);
-    snprintf(log, sizeof log, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, spec->uid, spec->group,
-             rank);
-    snprintf(number, sizeof number, "%d", rank);
-    snprintf(cpu, sizeof cpu, "%" PRId64, spec->cpu_milli);
-    snprintf(memory, sizeof memory, "%" PRId64, spec->memory_bytes);
-    make_env(self, spec, item->plan, rank, &env);
+    adli_cgroup cgroup = adli_local_cgroup(self, item, adli_local_member(item, which->member));
+    char **argv = adli_calloc(ADLI_KEEPER_ARGS + what->argc + 1, sizeof *argv);
+    snprintf(dir, sizeof dir, "%s/jobs/%s/groups/%d", self->state_dir, item->uid, item->number);
+    snprintf(log, sizeof log, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, item->uid, item->number,
+             which->member);
+    snprintf(number, sizeof number, "%d", which->member);
+    snprintf(cpu, sizeof cpu, "%" PRId64, what->cpu_milli);
+    snprintf(memory, sizeof memory, "%" PRId64, what->memory_bytes);
+    make_env(self, start, which, what, item, &env);
     if (!argv || env.failed || (why = make_report(report)) != 0)
         goto out;
     char *head[ADLI_KEEPER_ARGS] = {self->keeper,
                                     dir,
                                     number,
                                     log,
-                                    (char *)spec->workdir,
+                                    what->workdir,
                                     cpu,
                                     memory,
                                     cgroup.path[0][0] ? cgroup.path[0] : none,
                                     cgroup.path[1][0] ? cgroup.path[1] : none,
                                     end};
-    if (!spec->workdir)
-        head[4] = job;
     memcpy(argv, head, sizeof head);
-    memcpy(argv + ADLI_KEEPER_ARGS, spec->argv, count * sizeof *argv);
+    memcpy(argv + ADLI_KEEPER_ARGS, what->argv, what->argc * sizeof *argv);
     why = spawn(self->keeper, argv, env.entries, report[1], &out->child);
     close(report[1]);
     if (why)

@@ -1,14 +1,14 @@
 /* Groups of the local backend and their files:
- *   STATE/jobs/UID/groups/GROUP/plan, RANK.claim, RANK.result
+ *   STATE/jobs/UID/groups/GROUP/plan, plan-MEMBER, MEMBER.claim, MEMBER.result
  *   STATE/jobs/UID/groups/forgotten      groups up to this number are over for ever
  * The files are the truth; the table in memory says only which groups there are. */
-#include "backend/local_impl.h"
-#include "proc/procs.h"
-#include "backend/record.h"
+#include "backend/local/impl.h"
+#include "backend/local/record.h"
 
 #include "base/clock.h"
 #include "base/dirs.h"
 #include "base/mem.h"
+#include "proc/procs.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -61,6 +61,73 @@ static void watch_directory(const local *self, const char *uid, int number)
     inotify_add_watch(self->notify, path, IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE);
 }
 
+/* ---- what is planned ---- */
+
+void adli_local_group_fini(group *item)
+{
+    for (size_t i = 0; i < item->plan_count; i++)
+        adli_plan_free(item->plans[i]);
+    free(item->plans);
+    free(item->members);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const member *left = a, *right = b;
+    return (left->number > right->number) - (left->number < right->number);
+}
+
+static adl_status read_plan(group *item, int dir, const char *name)
+{
+    adli_plan *plan;
+    adl_status status = adli_plan_read(dir, name, &plan);
+    if (status != ADL_OK)
+        return status;
+    if (adli_grow(&item->plans, &item->plan_capacity, item->plan_count + 1, sizeof *item->plans) !=
+            0 ||
+        adli_grow(&item->members, &item->capacity, item->count + (size_t)plan->count,
+                  sizeof *item->members) != 0) {
+        adli_plan_free(plan);
+        return adli_fail_memory("a group");
+    }
+    item->plans[item->plan_count++] = plan;
+    for (int i = 0; i < plan->count; i++)
+        if (!adli_local_member(item, plan->members[i]))
+            item->members[item->count++] =
+                (member){plan->members[i], plan->nodes[i], plan->gpus[i], plan};
+    qsort(item->members, item->count, sizeof *item->members, by_number);
+    return ADL_OK;
+}
+
+/* The first plan, then those of members that joined later. */
+static adl_status read_plans(group *item, int dir)
+{
+    adl_status status = read_plan(item, dir, ADLI_PLAN_FIRST);
+    int again = status == ADL_OK ? dup(dir) : -1;
+    DIR *stream = again >= 0 ? fdopendir(again) : NULL;
+    if (!stream && again >= 0)
+        close(again);
+    if (status == ADL_OK && !stream)
+        return adli_fail(ADL_EIO, "%s", strerror(errno));
+    if (stream)
+        rewinddir(stream); /* the place is shared with dir */
+    for (struct dirent *entry; status == ADL_OK && stream && (entry = readdir(stream));)
+        if (strncmp(entry->d_name, ADLI_PLAN_FIRST "-", strlen(ADLI_PLAN_FIRST) + 1) == 0 &&
+            !strstr(entry->d_name, ".tmp."))
+            status = read_plan(item, dir, entry->d_name);
+    if (stream)
+        closedir(stream);
+    return status;
+}
+
+const member *adli_local_member(const group *item, int number)
+{
+    for (size_t i = 0; i < item->count; i++)
+        if (item->members[i].number == number)
+            return &item->members[i];
+    return NULL;
+}
+
 adl_status adli_local_find(local *self, const char *uid, int number, group **out)
 {
     *out = find_known(self, uid, number);
@@ -69,19 +136,19 @@ adl_status adli_local_find(local *self, const char *uid, int number, group **out
     int dir = adli_local_open(self, uid, number);
     if (dir < 0)
         return adli_fail(ADL_ENOENT, "%s: no group %d", uid, number);
-    adli_plan *plan;
-    adl_status status = adli_plan_read(dir, &plan);
+    group found = {.number = number};
+    snprintf(found.uid, sizeof found.uid, "%s", uid);
+    adl_status status = read_plans(&found, dir);
     close(dir);
-    if (status != ADL_OK)
+    if (status == ADL_OK && adli_grow(&self->groups, &self->group_capacity, self->group_count + 1,
+                                      sizeof *self->groups) != 0)
+        status = adli_fail_memory("a group");
+    if (status != ADL_OK) {
+        adli_local_group_fini(&found);
         return adli_wrap(status, "%s: group %d", uid, number);
-    if (adli_grow(&self->groups, &self->group_capacity, self->group_count + 1,
-                  sizeof *self->groups) != 0) {
-        adli_plan_free(plan);
-        return adli_fail_memory("a group");
     }
-    group *item = *out = &self->groups[self->group_count++];
-    *item = (group){.number = number, .plan = plan};
-    snprintf(item->uid, sizeof item->uid, "%s", uid);
+    *out = &self->groups[self->group_count++];
+    **out = found;
     watch_directory(self, uid, number);
     return ADL_OK;
 }
@@ -91,33 +158,33 @@ void adli_local_drop(local *self, const char *uid, int number)
     group *item = find_known(self, uid, number);
     if (!item)
         return;
-    adli_plan_free(item->plan);
+    adli_local_group_fini(item);
     *item = self->groups[--self->group_count];
 }
 
-/* ---- one replica ---- */
+/* ---- one member ---- */
 
-void adli_local_mark(const local *self, const char *uid, int number, int rank, char *out,
-                     size_t size)
+void adli_local_mark(const local *self, const group *item, int number, char *out, size_t size)
 {
-    snprintf(out, size, "%s/jobs/%s/groups/%d/%d", self->state_dir, uid, number, rank);
+    snprintf(out, size, "%s/jobs/%s/groups/%d/%d", self->state_dir, item->uid, item->number,
+             number);
 }
 
-adli_cgroup adli_local_cgroup(const local *self, const group *item, int rank)
+adli_cgroup adli_local_cgroup(const local *self, const group *item, const member *who)
 {
     char name[160];
     snprintf(name, sizeof name, "adaptdl-%08x-%s-%d-%d",
              (unsigned)adli_record_sum(self->state_dir, strlen(self->state_dir)), item->uid,
-             item->number, rank);
-    return adli_cgroup_child(&item->plan->cgroups, name);
+             item->number, who->number);
+    return adli_cgroup_child(&who->plan->cgroups, name);
 }
 
-bool adli_local_settle(int dir, int rank, const adli_result *result)
+bool adli_local_settle(int dir, int number, const adli_result *result)
 {
     int claim;
-    if (adli_claim_take(dir, rank, &claim) != ADL_OK)
+    if (adli_claim_take(dir, number, &claim) != ADL_OK)
         return false;
-    bool written = adli_result_write(dir, rank, result) == ADL_OK;
+    bool written = adli_result_write(dir, number, result) == ADL_OK;
     close(claim);
     return written;
 }
@@ -126,12 +193,12 @@ bool adli_local_settle(int dir, int rank, const adli_result *result)
  * its mark. True when nothing is left: not seen in several looks at a stretch, since a process that forks and
  * ends while /proc is being read is not in that look, and neither is its child. Processes that are in
  * the middle of exec for all that time are taken for what they look like: without an environment. */
-static bool sweep(const local *self, const group *item, int rank, int claim)
+static bool sweep(const local *self, const group *item, const member *who, int claim)
 {
     char mark[PATH_MAX];
     unsigned long long since = adli_claim_born(claim);
-    adli_cgroup cgroup = adli_local_cgroup(self, item, rank);
-    adli_local_mark(self, item->uid, item->number, rank, mark, sizeof mark);
+    adli_cgroup cgroup = adli_local_cgroup(self, item, who);
+    adli_local_mark(self, item, who->number, mark, sizeof mark);
     int clean = 0, sure = 0, unsure;
     for (int i = 0; i < SWEEPS; i++) {
         adli_cgroup_kill(&cgroup);
@@ -146,70 +213,72 @@ static bool sweep(const local *self, const group *item, int rank, int claim)
     return clean >= SWEEPS / 2;
 }
 
-static void show(const adli_result *result, adli_replica_view *view)
+static void show(const adli_result *result, adli_member_view *view)
 {
     view->state = result->state;
     view->exit_code = result->exit_code;
-    memcpy(view->reason, result->reason, sizeof view->reason);
+    view->cause = result->cause;
     memcpy(view->message, result->message, sizeof view->message);
     view->ended_s = result->ended_s;
 }
 
 /* With the claim's lock in our hands: the result, or that the replica is lost. */
-static void look_dead(const local *self, const group *item, int dir, int rank, int claim,
-                      adli_replica_view *view)
+static void look_dead(const local *self, const group *item, int dir, const member *who, int claim,
+                      adli_member_view *view)
 {
     adli_result result;
-    adl_status status = adli_result_read(dir, rank, &result);
+    adl_status status = adli_result_read(dir, who->number, &result);
     if (status != ADL_OK) {
-        if (!sweep(self, item, rank, claim)) {
-            view->state = ADLI_REPLICA_READY; /* something of it lives: ask again */
+        if (!sweep(self, item, who, claim)) {
+            view->state = ADLI_MEMBER_READY; /* something of it lives: ask again */
             return;
         }
-        adli_result_set(&result, ADLI_REPLICA_INTERRUPTED, -1, "Lost",
+        adli_result_set(&result, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_LOST,
                         "its keeper was killed, or the machine restarted");
-        if (adli_result_write(dir, rank, &result) != ADL_OK)
+        if (adli_result_write(dir, who->number, &result) != ADL_OK)
             status = ADL_EIO; /* found again the next time */
     }
     show(&result, view);
 }
 
-void adli_local_look(const local *self, const group *item, int dir, int rank,
-                     adli_replica_view *view)
+void adli_local_look(const local *self, const group *item, int dir, const member *who,
+                     adli_member_view *view)
 {
     pid_t keeper;
     int lock;
     adli_result result;
-    *view = (adli_replica_view){.state = ADLI_REPLICA_WAITING, .exit_code = -1};
-    if (item->plan->refused[0] == '\0')
+    *view =
+        (adli_member_view){.member = who->number, .state = ADLI_MEMBER_WAITING, .exit_code = -1};
+    if (who->plan->refused[0] == '\0')
         snprintf(view->address, sizeof view->address, "127.0.0.1");
-    if (adli_result_read(dir, rank, &result) == ADL_OK) {
+    if (adli_result_read(dir, who->number, &result) == ADL_OK) {
         show(&result, view);
         return;
     }
-    switch (adli_claim_look(dir, rank, &keeper, &lock)) {
+    switch (adli_claim_look(dir, who->number, &keeper, &lock)) {
     case ADLI_CLAIM_NONE:
         view->address[0] = '\0';
         break;
     case ADLI_CLAIM_STARTING:
         break;
     case ADLI_CLAIM_RUNNING:
-        view->state = ADLI_REPLICA_READY;
+        view->state = ADLI_MEMBER_READY;
         break;
     case ADLI_CLAIM_DEAD:
-        look_dead(self, item, dir, rank, lock, view);
+        look_dead(self, item, dir, who, lock, view);
         close(lock);
         break;
     }
 }
 
-void adli_local_signal(local *self, group *item, int rank, int number, const adli_result *result)
+void adli_local_signal(local *self, const group *item, const member *who, int signal,
+                       const adli_result *result)
 {
     int dir = adli_local_open(self, item->uid, item->number);
     if (dir < 0)
         return;
-    if (!adli_local_settle(dir, rank, result))
-        adli_claim_signal(dir, rank, number);
+    if (!adli_local_settle(dir, who->number, result))
+        adli_claim_signal(dir, who->number, signal);
     close(dir);
 }
 
@@ -257,17 +326,17 @@ static bool end_group(local *self, group *item)
 {
     adli_result killed;
     double until_s = adli_monotonic_s() + forget_wait_s;
-    adli_result_set(&killed, ADLI_REPLICA_INTERRUPTED, -1, "Killed", "never started");
-    for (int rank = 0; rank < item->plan->replicas; rank++)
-        adli_local_signal(self, item, rank, ADLI_KEEPER_KILL, &killed);
+    adli_result_set(&killed, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_KILLED, "never started");
+    for (size_t i = 0; i < item->count; i++)
+        adli_local_signal(self, item, &item->members[i], ADLI_KEEPER_KILL, &killed);
     int dir = adli_local_open(self, item->uid, item->number);
     int alive = 1;
     while (dir >= 0 && alive > 0) {
-        adli_replica_view view;
+        adli_member_view view;
         alive = 0;
-        for (int rank = 0; rank < item->plan->replicas; rank++) {
-            adli_local_look(self, item, dir, rank, &view);
-            alive += view.state <= ADLI_REPLICA_READY;
+        for (size_t i = 0; i < item->count; i++) {
+            adli_local_look(self, item, dir, &item->members[i], &view);
+            alive += view.state <= ADLI_MEMBER_READY;
         }
         if (alive == 0 || adli_monotonic_s() > until_s)
             break;

@@ -1,6 +1,6 @@
-#include "backend/keeper.h"
+#include "backend/local/keeper.h"
 
-#include "backend/claim.h"
+#include "backend/local/claim.h"
 #include "base/clock.h"
 #include "proc/procs.h"
 #include "proc/ward.h"
@@ -154,7 +154,7 @@ static bool start_replica(watch *w, adli_result *result)
     pid_t keeper = getpid();
     pid_t id;
     if (pipe2(tell, O_CLOEXEC) != 0 || (id = fork()) < 0) {
-        adli_result_set(result, ADLI_REPLICA_INTERRUPTED, -1, "OutOfResources",
+        adli_result_set(result, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_OUT_OF_RESOURCES,
                         "cannot start a process: %s", strerror(errno));
         return false;
     }
@@ -178,8 +178,8 @@ static bool start_replica(watch *w, adli_result *result)
                        : no.where == 'd' ? w->keeper->workdir
                        : no.where == 'g' ? "its control group"
                                          : w->keeper->argv[0];
-    adli_result_set(result, ADLI_REPLICA_FAILED, no.where == 'x' && no.why == ENOENT ? 127 : 126,
-                    "CannotRun", "%.100s: %s", what, strerror(no.why));
+    adli_result_set(result, ADLI_MEMBER_FAILED, no.where == 'x' && no.why == ENOENT ? 127 : 126,
+                    ADLI_CAUSE_CANNOT_RUN, "%.100s: %s", what, strerror(no.why));
     return false;
 }
 
@@ -258,26 +258,28 @@ static void conclude(watch *w, adli_result *out)
     int code = adli_ward_code(replica), number = code - 128;
     bool oom = w->oom || (code != 0 && adli_cgroup_was_oom(&w->cgroup));
     if (code == 0)
-        adli_result_set(out, ADLI_REPLICA_SUCCEEDED, 0, "", NULL);
+        adli_result_set(out, ADLI_MEMBER_SUCCEEDED, 0, ADLI_CAUSE_NONE, NULL);
     else if (w->node_lost)
-        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "NodeLost", "its node was lost");
+        adli_result_set(out, ADLI_MEMBER_INTERRUPTED, code, ADLI_CAUSE_NODE_LOST,
+                        "its node was lost");
     else if (oom)
-        adli_result_set(out, ADLI_REPLICA_FAILED, code, "OOMKilled",
+        adli_result_set(out, ADLI_MEMBER_FAILED, code, ADLI_CAUSE_OOM_KILLED,
                         "needed more memory than its limit of %lld MiB",
                         (long long)(w->keeper->memory_bytes >> 20));
     else if (replica->silent)
-        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Silent",
+        adli_result_set(out, ADLI_MEMBER_INTERRUPTED, code, ADLI_CAUSE_SILENT,
                         "was stopped by a signal and could not answer: killed");
     else if (replica->killed && by_signal && number == SIGKILL)
-        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "Killed", "killed by the scheduler");
+        adli_result_set(out, ADLI_MEMBER_INTERRUPTED, code, ADLI_CAUSE_KILLED,
+                        "killed by the scheduler");
     else if (code == 128 + SIGTERM)
-        adli_result_set(out, ADLI_REPLICA_INTERRUPTED, code, "", "%s",
+        adli_result_set(out, ADLI_MEMBER_INTERRUPTED, code, ADLI_CAUSE_NONE, "%s",
                         replica->asked ? "stopped by the scheduler" : "stopped by SIGTERM");
     else if (by_signal)
-        adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "killed by signal %d (%s)", number,
-                        strsignal(number));
+        adli_result_set(out, ADLI_MEMBER_FAILED, code, ADLI_CAUSE_NONE, "killed by signal %d (%s)",
+                        number, strsignal(number));
     else
-        adli_result_set(out, ADLI_REPLICA_FAILED, code, "", "exited with %d", code);
+        adli_result_set(out, ADLI_MEMBER_FAILED, code, ADLI_CAUSE_NONE, "exited with %d", code);
     out->ended_s = replica->ended_s;
 }
 

@@ -1,4 +1,4 @@
-#include "backend/record.h"
+#include "backend/local/record.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "backend/cgroup.h"
+#include "backend/local/cgroup.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* Control groups: where limits are kept by the kernel. A replica gets a group of its own below a parent
  * that we may write to; in version 1 one below each of the controllers cpu and memory. Nothing is
  * assumed: a probe makes a group and looks. */
-#ifndef ADLI_BACKEND_CGROUP_H
-#define ADLI_BACKEND_CGROUP_H
+#ifndef ADLI_LOCAL_CGROUP_H
+#define ADLI_LOCAL_CGROUP_H
 
 #include "base/status.h"
 

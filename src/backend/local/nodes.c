@@ -1,6 +1,6 @@
 /* Nodes of the local backend: shares of this machine under names of their own, and which of its GPUs
  * belong to which. */
-#include "backend/local_impl.h"
+#include "backend/local/impl.h"
 
 #include "base/mem.h"
 
@@ -97,7 +97,6 @@ static adl_status copy_node(node *out, const adli_local_node *from)
 {
     out->name = adli_strdup(from->name);
     out->device_type = adli_strdup(from->device_type ? from->device_type : "");
-    out->ready = true;
     out->preemptible = from->preemptible;
     for (int i = 0; i < from->resource_count; i++) {
         out->resource_names[i] = adli_strdup(from->resource_names[i]);
@@ -117,7 +116,7 @@ static adl_status copy_node(node *out, const adli_local_node *from)
 static bool gpu_dealt(const node *nodes, int count, const char *name)
 {
     for (int i = 0; i < count; i++)
-        for (int j = 0; nodes[i].ready && j < nodes[i].gpu_count; j++)
+        for (int j = 0; j < nodes[i].gpu_count; j++)
             if (nodes[i].gpus[j] && strcmp(nodes[i].gpus[j], name) == 0)
                 return true;
     return false;
@@ -128,8 +127,7 @@ static adl_status deal_gpus(const local *self, node *nodes, int count)
 {
     for (int i = 0; i < count; i++) {
         const node *old = adli_local_node_named(self, nodes[i].name);
-        if (!nodes[i].ready || nodes[i].gpus_given || !old || old->gpus_given ||
-            old->gpu_count != nodes[i].gpu_count)
+        if (nodes[i].gpus_given || !old || old->gpus_given || old->gpu_count != nodes[i].gpu_count)
             continue;
         for (int j = 0; j < old->gpu_count; j++)
             if (!gpu_dealt(nodes, count, old->gpus[j]) &&
@@ -138,7 +136,7 @@ static adl_status deal_gpus(const local *self, node *nodes, int count)
     }
     int next = 0;
     for (int i = 0; i < count; i++)
-        for (int j = 0; nodes[i].ready && j < nodes[i].gpu_count; j++) {
+        for (int j = 0; j < nodes[i].gpu_count; j++) {
             char name[16];
             if (nodes[i].gpus[j])
                 continue;
@@ -151,76 +149,33 @@ static adl_status deal_gpus(const local *self, node *nodes, int count)
     return ADL_OK;
 }
 
-static const adli_local_node *named(const adli_local_node *nodes, int count, const char *name)
-{
-    for (int i = 0; i < count; i++)
-        if (strcmp(nodes[i].name, name) == 0)
-            return &nodes[i];
-    return NULL;
-}
-
-/* The new table: the old nodes in their places, then the new ones. A node that is not declared any more
- * keeps what it was, but is not ready. */
-static adl_status merge(const local *self, const adli_local_node *declared, int count, node **out,
-                        int *out_count)
-{
-    int total = 0;
-    adl_status status = ADL_OK;
-    node *nodes = adli_calloc((size_t)(self->node_count + count), sizeof *nodes);
-    if (!nodes)
-        return adli_fail_memory("nodes");
-    for (int i = 0; status == ADL_OK && i < self->node_count; i++) {
-        const node *old = &self->nodes[i];
-        const adli_local_node *now = named(declared, count, old->name);
-        adli_local_node lost = {.name = old->name,
-                                .device_type = old->device_type,
-                                .preemptible = old->preemptible,
-                                .resource_count = old->resource_count};
-        memcpy(lost.resource_amounts, old->resource_amounts, sizeof lost.resource_amounts);
-        for (int j = 0; j < old->resource_count; j++)
-            lost.resource_names[j] = old->resource_names[j];
-        status = copy_node(&nodes[total++], now ? now : &lost);
-        nodes[i].ready = now != NULL;
-        nodes[i].gpus_given |= !now && old->gpus_given;
-        for (int j = 0; status == ADL_OK && !now && j < old->gpu_count; j++)
-            if (!(nodes[i].gpus[j] = adli_strdup(old->gpus[j])))
-                status = adli_fail_memory("a node");
-    }
-    for (int i = 0; status == ADL_OK && i < count; i++)
-        if (!adli_local_node_named(self, declared[i].name))
-            status = copy_node(&nodes[total++], &declared[i]);
-    if (status == ADL_OK)
-        status = deal_gpus(self, nodes, total);
-    if (status != ADL_OK) {
-        nodes_free(nodes, total);
-        return status;
-    }
-    *out = nodes;
-    *out_count = total;
-    return ADL_OK;
-}
-
 adl_status adli_local_declare(local *self, const adli_local_node *declared, int count)
 {
-    node *nodes = NULL;
-    int total = 0;
     adl_status status = ADL_OK;
     if (count < 0 || count > NODES_MAX || (count > 0 && !declared))
         return adli_fail(ADL_EINVAL, "%d nodes: at most %d", count, NODES_MAX);
     for (int i = 0; status == ADL_OK && i < count; i++)
         status = check_node(declared, i);
-    if (status == ADL_OK)
-        status = merge(self, declared, count, &nodes, &total);
     if (status != ADL_OK)
         return status;
-    adli_backend_node *views = adli_calloc((size_t)total, sizeof *views);
-    if (!views) {
-        nodes_free(nodes, total);
-        return adli_fail_memory("nodes");
+    size_t room = count > 0 ? (size_t)count : 1;
+    node *nodes = adli_calloc(room, sizeof *nodes);
+    adli_backend_node *views = adli_calloc(room, sizeof *views);
+    if (!nodes || !views)
+        status = adli_fail_memory("nodes");
+    for (int i = 0; status == ADL_OK && i < count; i++)
+        status = copy_node(&nodes[i], &declared[i]);
+    if (status == ADL_OK)
+        status = deal_gpus(self, nodes, count);
+    if (status != ADL_OK) {
+        if (nodes)
+            nodes_free(nodes, count);
+        free(views);
+        return status;
     }
     adli_local_nodes_fini(self);
     self->nodes = nodes;
-    self->node_count = total;
+    self->node_count = count;
     self->views = views;
     return ADL_OK;
 }
@@ -228,14 +183,12 @@ adl_status adli_local_declare(local *self, const adli_local_node *declared, int 
 void adli_local_lose(local *self)
 {
     adli_result lost;
-    adli_result_set(&lost, ADLI_REPLICA_INTERRUPTED, -1, "NodeLost", "its node was lost");
+    adli_result_set(&lost, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_NODE_LOST, "its node was lost");
     for (size_t i = 0; i < self->group_count; i++) {
         group *item = &self->groups[i];
-        for (int rank = 0; !item->over && rank < item->plan->replicas; rank++) {
-            const node *where = adli_local_node_named(self, item->plan->nodes[rank]);
-            if (!where || !where->ready)
-                adli_local_signal(self, item, rank, ADLI_KEEPER_NODE_LOST, &lost);
-        }
+        for (size_t k = 0; !item->over && k < item->count; k++)
+            if (!adli_local_node_named(self, item->members[k].node))
+                adli_local_signal(self, item, &item->members[k], ADLI_KEEPER_NODE_LOST, &lost);
     }
 }
 
@@ -248,7 +201,7 @@ adl_status adli_local_nodes(void *opaque, const adli_backend_node **nodes, int *
         *view = (adli_backend_node){.name = from->name,
                                     .device_type = from->device_type,
                                     .address = "127.0.0.1",
-                                    .ready = from->ready,
+                                    .ready = true,
                                     .preemptible = from->preemptible,
                                     .resource_count = from->resource_count};
         for (int j = 0; j < from->resource_count; j++) {

@@ -1,8 +1,8 @@
 /* Small files that are there whole or not at all: fields "name=value" with NUL between them and a
  * checksum as the last field. Written under another name, synced and then put in place, so that neither a
  * kill nor a power cut leaves half of one. */
-#ifndef ADLI_BACKEND_RECORD_H
-#define ADLI_BACKEND_RECORD_H
+#ifndef ADLI_LOCAL_RECORD_H
+#define ADLI_LOCAL_RECORD_H
 
 #include "base/buf.h"
 

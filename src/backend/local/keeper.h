@@ -2,10 +2,10 @@
  * starts it, passes signals on, keeps its memory limit where no control group does, and when the replica
  * ends it ends all its descendants and writes down what happened. If the keeper is killed the kernel
  * kills the replica. */
-#ifndef ADLI_BACKEND_KEEPER_H
-#define ADLI_BACKEND_KEEPER_H
+#ifndef ADLI_LOCAL_KEEPER_H
+#define ADLI_LOCAL_KEEPER_H
 
-#include "backend/cgroup.h"
+#include "backend/local/cgroup.h"
 
 typedef struct adli_keeper {
     const char *dir; /* of the group */
