@@ -1,0 +1,3 @@
+__all__: list[str]
+
+def install_catalyst() -> None: ...

@@ -1,0 +1,69 @@
+from collections.abc import Mapping, Sequence
+from enum import IntFlag
+from typing import Any, Optional, Union
+
+from adaptdl.dl.runner import IRunner
+
+__all__: list[str]
+EVENTS: tuple[str, ...]
+
+class CallbackOrder(IntFlag):
+    Internal = 0
+    internal = 0
+    Metric = 10
+    metric = 10
+    MetricAggregation = 20
+    metric_aggregation = 20
+    Backward = 30
+    backward = 30
+    Optimizer = 40
+    optimizer = 40
+    Scheduler = 50
+    scheduler = 50
+    Checkpoint = 50
+    checkpoint = 50
+    External = 100
+    external = 100
+
+class ICallback:
+    def on_experiment_start(self, runner: IRunner) -> None: ...
+    def on_stage_start(self, runner: IRunner) -> None: ...
+    def on_epoch_start(self, runner: IRunner) -> None: ...
+    def on_loader_start(self, runner: IRunner) -> None: ...
+    def on_batch_start(self, runner: IRunner) -> None: ...
+    def on_batch_end(self, runner: IRunner) -> None: ...
+    def on_loader_end(self, runner: IRunner) -> None: ...
+    def on_epoch_end(self, runner: IRunner) -> None: ...
+    def on_stage_end(self, runner: IRunner) -> None: ...
+    def on_experiment_end(self, runner: IRunner) -> None: ...
+    def on_exception(self, runner: IRunner) -> None: ...
+
+class Callback(ICallback):
+    order: int
+    def __init__(self, order: int = ...) -> None: ...
+
+class IMetricCallback(Callback):
+    def __init__(self) -> None: ...
+
+class ICriterionCallback(IMetricCallback): ...
+
+class IBackwardCallback(Callback):
+    def __init__(self) -> None: ...
+
+class IOptimizerCallback(Callback):
+    def __init__(self) -> None: ...
+
+class ISchedulerCallback(Callback):
+    def __init__(self) -> None: ...
+
+class ICheckpointCallback(Callback):
+    def __init__(self) -> None: ...
+
+class CallbackWrapper(Callback):
+    callback: ICallback
+    def __init__(self, base_callback: ICallback, enable_callback: bool = True) -> None: ...
+
+Callbacks = Optional[Union[Sequence[ICallback], Mapping[str, ICallback]]]
+
+def callback_is(callback: ICallback, kinds: Any) -> bool: ...
+def sort_callbacks(callbacks: Callbacks) -> dict[Any, ICallback]: ...
