@@ -93,6 +93,7 @@ def main():
                                gradient_accumulation=True)
     valid = adaptdl.torch.AdaptiveDataLoader(valid_set, batch_size=args.batch_size, num_workers=args.workers)
     stats = adaptdl.torch.Accumulator()
+    batch_size = args.batch_size
 
     for epoch in adaptdl.torch.remaining_epochs_until(args.epochs):
         model.train()
@@ -101,6 +102,7 @@ def main():
             loss = F.cross_entropy(model(images.to(device)), targets.to(device))
             loss.backward()
             optimizer.step()
+            batch_size = train.current_batch_size
             stats["loss"] += loss.item() * len(targets)
             stats["trained"] += len(targets)
         model.eval()
@@ -111,8 +113,7 @@ def main():
                 stats["count"] += len(targets)
         with stats.synchronized():
             print("Epoch {}: loss {:.3f}, {:.1f} % right, batch size {}".format(
-                epoch, stats["loss"] / stats["trained"], 100 * stats["right"] / stats["count"],
-                train.current_batch_size), flush=True)
+                epoch, stats["loss"] / stats["trained"], 100 * stats["right"] / stats["count"], batch_size), flush=True)
             stats.clear()
         schedule.step()
 

@@ -98,6 +98,7 @@ def main():
     train.autoscale_batch_size(8 * args.batch_size, local_bsz_bounds=(4, 4 * args.batch_size))
     valid = adaptdl.torch.AdaptiveDataLoader(valid_set, batch_size=32)
     stats = adaptdl.torch.Accumulator()
+    batch_size = args.batch_size
 
     for epoch in adaptdl.torch.remaining_epochs_until(args.epochs):
         model.train()
@@ -106,6 +107,7 @@ def main():
             F.cross_entropy(model(pieces.to(device)).flatten(0, 1), targets.to(device).flatten()).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            batch_size = train.current_batch_size
         model.eval()
         with torch.no_grad():
             for pieces, targets in valid:
@@ -115,7 +117,7 @@ def main():
                 stats["count"] += asked.sum().item()
         with stats.synchronized():
             print("Epoch {}: {:.1f} % of the masked characters right, batch size {}".format(
-                epoch, 100 * stats["right"] / stats["count"], train.current_batch_size), flush=True)
+                epoch, 100 * stats["right"] / stats["count"], batch_size), flush=True)
             stats.clear()
         schedule.step()
 

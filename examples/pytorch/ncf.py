@@ -88,6 +88,7 @@ def main():
     train.autoscale_batch_size(16 * args.batch_size, local_bsz_bounds=(16, 8 * args.batch_size))
     valid = adaptdl.torch.AdaptiveDataLoader(valid_set, batch_size=128)
     stats = adaptdl.torch.Accumulator()
+    batch_size = args.batch_size
 
     for epoch in adaptdl.torch.remaining_epochs_until(args.epochs):
         model.train()
@@ -99,6 +100,7 @@ def main():
             optimizer.zero_grad()
             F.binary_cross_entropy_with_logits(scores, wanted).backward()
             optimizer.step()
+            batch_size = train.current_batch_size
         model.eval()
         with torch.no_grad():
             for person, things in valid:
@@ -109,7 +111,7 @@ def main():
                 stats["count"] += len(things)
         with stats.synchronized():
             print("Epoch {}: hit rate {:.3f}, batch size {}".format(
-                epoch, stats["hits"] / stats["count"], train.current_batch_size), flush=True)
+                epoch, stats["hits"] / stats["count"], batch_size), flush=True)
             stats.clear()
 
 

@@ -184,7 +184,8 @@ class MNIST(_Images):
 
 
 class SyntheticImages(_Images):
-    """Generated images with classes that can be learned: each class has a pattern of its own, with noise over it.
+    """Generated images with classes that can be learned: each class has a coarse pattern of its own, with noise
+    over it.
 
     Args:
         count (int): How many.
@@ -196,11 +197,12 @@ class SyntheticImages(_Images):
     """
 
     def __init__(self, count, size=32, channels=3, num_classes=10, seed=0, transform=None):
-        patterns = torch.rand(num_classes, size, size, channels, generator=torch.Generator().manual_seed(20))
+        coarse = torch.rand(num_classes, channels, 2, 2, generator=torch.Generator().manual_seed(20))
+        patterns = torch.nn.functional.interpolate(coarse, (size, size)).permute(0, 2, 3, 1)
         generator = torch.Generator().manual_seed(seed)
         targets = torch.randint(num_classes, (count,), generator=generator)
         noise = torch.rand(count, size, size, channels, generator=generator)
-        images = patterns[targets].mul_(128).add_(noise, alpha=127).to(torch.uint8)
+        images = patterns[targets].mul(128).add_(noise, alpha=127).to(torch.uint8)
         super().__init__(images.numpy(), targets.numpy(), transform)
 
 

@@ -2,6 +2,7 @@
 multiprocessing are, and gets the runner by value. (By multiprocessing's own way the processes would share
 the model's memory, and train it under each other's hands.) What rank 0 has trained comes back."""
 
+import inspect
 import io
 import os
 import pickle
@@ -78,7 +79,7 @@ def _write(runner, folder):
 
 
 def _load(path):
-    kwargs = {"weights_only": False} if "weights_only" in torch.load.__code__.co_varnames else {}
+    kwargs = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
     return torch.load(path, map_location="cpu", **kwargs)
 
 
