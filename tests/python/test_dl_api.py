@@ -746,6 +746,72 @@ def test_the_training_sampler_in_the_validation_loader():
     assert runner.loader_sample_step == 40
 
 
+# ---- loaders of elastic runs and of several processes ----
+
+def test_loaders_become_elastic():
+    from adaptdl.dl.loaders import elastic_loader
+    from adaptdl.torch import AdaptiveDataLoader
+    from torch.utils.data.distributed import DistributedSampler
+    whole = data(50)
+    for kwargs, shuffle in (({"shuffle": True}, True), ({}, False),
+                            ({"sampler": DistributedSampler(whole, 2, 0, shuffle=False)}, False),
+                            ({"sampler": DistributedSampler(whole, 2, 0, shuffle=True)}, True)):
+        made = elastic_loader("train", DataLoader(whole, batch_size=8, drop_last=True, **kwargs), 1)
+        assert type(made) is AdaptiveDataLoader and made.sampler.shuffle is shuffle
+        assert made._elastic.batch_size == 8 and made.drop_last
+        assert elastic_loader("train", made, 1) is made
+
+
+def test_samplers_of_other_kinds_are_drawn_from():
+    from adaptdl.dl.loaders import elastic_loader
+    weights = [1.0] * 25 + [0.0] * 25
+    sampler = torch.utils.data.WeightedRandomSampler(weights, 50)
+    drawn = [elastic_loader("train", DataLoader(data(50), batch_size=8, sampler=sampler), 1).dataset for _ in range(2)]
+    places = []
+    for epoch in (0, 0, 1):
+        for dataset in drawn:
+            torch.rand(epoch + 1)
+            dataset.draw(epoch)
+            places.append(tuple(dataset.places))
+    assert len(set(places)) == 2 and places[0] == places[3] and places[4] == places[5]  # by the epoch alone
+    assert len(drawn[0]) == 50 and max(places[0]) < 25
+    assert torch.equal(drawn[0][3][0], data(50)[places[4][3]][0])
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+    def __len__(self):
+        return 8
+
+
+def test_loaders_that_cannot_be_divided_are_named():
+    from adaptdl.dl.loaders import distributed_loader, elastic_loader
+
+    class Own(torch.utils.data.BatchSampler):
+        pass
+
+    batches = DataLoader(data(8), batch_sampler=Own(RandomSampler(data(8)), 4, False))
+    for make, what in ((lambda loader: elastic_loader("train", loader, 1), "elastic training"),
+                       (lambda loader: distributed_loader("train", loader, 0, 2), "2 processes")):
+        for loader in (DataLoader(Stream(), batch_size=4), batches):
+            with pytest.raises(ValueError, match="loader 'train': .*" + what):
+                make(loader)
+    with pytest.raises(TypeError, match="loader 'train' must be a DataLoader or an AdaptiveDataLoader"):
+        elastic_loader("train", [1, 2], 1)
+
+
+def test_keys_of_models_and_optimizers_that_do_not_fit():
+    models = {"a": network(1), "b": network(2)}
+    one = torch.optim.SGD(models["a"].parameters(), lr=0.1)
+    for model, optimizer, text in ((models, one, r"the models' keys \(a, b\), not SGD"),
+                                   (models, {"c": one}, r"the models' keys \(a, b\), not a dict of c"),
+                                   (models["a"], {"a": one}, "one model needs one optimizer, not a dict of a")):
+        with pytest.raises(ValueError, match=text):
+            dl.ElasticEngine("cpu").prepare_all(model, optimizer, None, None)
+
+
 # ---- contrib ----
 
 def test_images(tmp_path):

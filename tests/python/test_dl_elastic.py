@@ -236,6 +236,28 @@ print("epochs", epochs, sorted(runner.experiment_metrics), "accuracy", runner.ex
     assert [row["step"] for row in rows(tmp_path / "logs" / "csv_logger" / "train.csv")] == ["1", "2"]
 
 
+def test_two_trainings_in_one_program(tmp_path):
+    """Interrupted in the second, the first is not run again."""
+    code = """
+class Stop(dl.Callback):
+    def on_batch_end(self, runner):
+        if sys.argv[1] == "stop" and (runner.epoch_step, runner.loader_batch_step) == (2, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+first, second = dl.SupervisedRunner(), dl.SupervisedRunner()
+first.train(**parts(), loaders=loaders(), num_epochs=2)
+second.train(**parts(), loaders=loaders(), num_epochs=3, callbacks=[Stop()])
+print("epochs", sorted(first.experiment_metrics), sorted(second.experiment_metrics))
+print("losses", second.experiment_metrics[3]["valid"]["loss"])
+"""
+    path = program(tmp_path, code)
+    whole = run(sys.executable, path, "go", ADAPTDL_CHECKPOINT_PATH=tmp_path / "whole")
+    run(sys.executable, path, "stop", status=143, ADAPTDL_CHECKPOINT_PATH=tmp_path / "ck")
+    text = run(sys.executable, path, "go", ADAPTDL_CHECKPOINT_PATH=tmp_path / "ck")
+    assert "epochs [1, 2] [1, 2, 3]" in text and "train (1/2)" not in text and "train (3/3)" in text, text
+    assert re.search("losses .*", text)[0] == re.search("losses .*", whole)[0]
+
+
 # ---- exactly once ----
 
 EPOCHS, EXAMPLES, BATCH = 6, 60, 6
