@@ -142,13 +142,17 @@ static void describe_waiting(adli_core *core, const adli_kept_job *job, char *re
                              adli_buf *message)
 {
     char why[256], unused[256];
-    if (!adli_core_fits(core, job, true, why, sizeof why)) {
+    pthread_mutex_lock(&core->lock); /* nodes may be drained meanwhile */
+    bool ever = adli_core_fits(core, job, true, why, sizeof why);
+    bool now = ever && adli_core_fits(core, job, false, unused, sizeof unused);
+    pthread_mutex_unlock(&core->lock);
+    if (!ever) {
         strcpy(reason, "Unschedulable");
         adli_buf_puts(message, why);
     } else if (core->held) {
         strcpy(reason, "Draining");
         adli_buf_puts(message, ADLI_DRAINING);
-    } else if (!adli_core_fits(core, job, false, unused, sizeof unused)) {
+    } else if (!now) {
         strcpy(reason, "Draining");
         adli_buf_puts(message, "the nodes that could hold it are drained");
     }

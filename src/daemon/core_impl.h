@@ -259,8 +259,7 @@ void adli_core_want_nodes(adli_core *core, int desired);
 void adli_core_scale(adli_core *core);
 /* What one replica takes, by the core's numbers of resources. */
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job);
-/* Could it run on the nodes there are, drained ones or not, were they empty? If not, why. Under lock, or by
- * the controller. */
+/* Could it run on the nodes there are, drained ones or not, were they empty? If not, why. Under lock. */
 bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool drained, char *why,
                     size_t size);
 /* Reads adli_core_drain_all's mark from the store. */
