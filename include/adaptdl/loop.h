@@ -73,6 +73,10 @@ ADL_API adl_status adl_loop_begin(adl_loop *loop, bool *run);
  * present one is kept unless another is at least 5 % better. */
 ADL_API adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps);
 
+/* How many batches the rest of the pass has, for loops over `examples`. drop_last: without a short one, unless
+ * it is all there is. The same on every replica. */
+ADL_API int64_t adl_loop_batches(const adl_loop *loop, bool drop_last);
+
 /* Before each batch is fetched. Between optimizer steps this is a step boundary, where the replicas agree
  * on stopping, on background checkpoints, and on going on as other replicas. *again: they are others now, so
  * the rest of the pass, from adl_loop_index on, is planned anew, beginning with adl_loop_pass. false: the
@@ -122,7 +126,9 @@ ADL_API adl_loop *adl_current_loop(adl_context *ctx);
 ADL_API const char *adl_loop_name(const adl_loop *loop);
 /* Examples consumed so far in this loop by all replicas together. */
 ADL_API uint64_t adl_loop_index(const adl_loop *loop);
-/* Present sizes: total R m (s + 1), local m, accumulation steps s. */
+/* Present sizes: total R m (s + 1), local m, accumulation steps s. An initial batch size B that does not divide
+ * by R is dealt out unevenly, where examples are counted: the total is B, m one more on the first B % R replicas
+ * (adl_sampler_deal), and adl_dp and adl_meter weigh gradients by examples. */
 ADL_API int adl_loop_batch_size(const adl_loop *loop);
 ADL_API int adl_loop_local_bsz(const adl_loop *loop);
 ADL_API int adl_loop_accum_steps(const adl_loop *loop);

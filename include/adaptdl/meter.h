@@ -46,6 +46,9 @@ typedef struct adl_meter_pass {
     int micro;       /* micro-gradients of the step before this batch; 0: a new step begins */
     bool single;     /* it is the only micro-gradient of its step: norms are those of pairs */
     bool new_batch;  /* the first pass in this batch */
+    double
+        weight; /* what this replica's gradient is to be multiplied by before the mean over replicas is
+                      * taken; 1 unless the batch is dealt out unevenly. Norms are those of before */
 } adl_meter_pass;
 
 /* A backward pass begins, in the loop that thereby is the training loop. ESTATE outside a loop over

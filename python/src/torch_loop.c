@@ -104,7 +104,6 @@ typedef struct loop_object {
     adlpy_handle handle;
     adl_loop *loop;
     size_t examples;
-    int size; /* of the present batch */
 } loop_object;
 
 static int loop_init(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -220,6 +219,14 @@ static PyObject *loop_choose(PyObject *object, PyObject *unused)
     return result;
 }
 
+static PyObject *loop_batches(PyObject *object, PyObject *drop_last)
+{
+    int drop = PyObject_IsTrue(drop_last);
+    if (drop < 0 || !adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    return PyLong_FromLongLong(adl_loop_batches(((loop_object *)object)->loop, drop != 0));
+}
+
 static PyObject *loop_step(PyObject *object, PyObject *args)
 {
     loop_object *self = (loop_object *)object;
@@ -230,22 +237,10 @@ static PyObject *loop_step(PyObject *object, PyObject *args)
     if (!ctx)
         return NULL;
     bool run;
-    self->size = size;
     ADLPY_UNLOCKED(run = adl_loop_step(self->loop, size, last != 0));
     PyObject *result = run ? adlpy_ref(Py_None) : adlpy_raise_stopped(ctx);
     adlpy_leave();
     return result;
-}
-
-/* The examples that all replicas together have consumed with the present batch: not the extra ones at
- * the end of a pass. */
-static size_t consumed(const loop_object *self, adl_context *ctx)
-{
-    if (self->examples == 0)
-        return 0; /* the program moves the index */
-    size_t left = self->examples - (size_t)(adl_loop_index(self->loop) % self->examples);
-    size_t all = (size_t)(self->size > 0 ? self->size : 0) * (size_t)adl_replicas(ctx);
-    return all < left ? all : left;
 }
 
 static PyObject *loop_commit(PyObject *object, PyObject *unused)
@@ -255,7 +250,7 @@ static PyObject *loop_commit(PyObject *object, PyObject *unused)
     adl_context *ctx = adlpy_handle_enter(object, "a data loader");
     if (!ctx)
         return NULL;
-    bool more = adl_loop_commit(self->loop, consumed(self, ctx));
+    bool more = adl_loop_commit(self->loop, adli_loop_consumed(self->loop));
     PyObject *result = adl_stopped(ctx) ? adlpy_raise_stopped(ctx) : PyBool_FromLong(more);
     adlpy_leave();
     return result;
@@ -309,8 +304,6 @@ static PyObject *loop_set_sizes(PyObject *object, PyObject *args)
         !adlpy_handle_alive(object, "a data loader"))
         return NULL;
     adl_status status = adl_loop_set_sizes(((loop_object *)object)->loop, local_bsz, accum_steps);
-    if (status == ADL_OK)
-        ((loop_object *)object)->size = local_bsz;
     return adlpy_none(status);
 }
 
@@ -332,7 +325,7 @@ static PyObject *loop_alive(PyObject *object, void *unused)
     return PyBool_FromLong(serial && adlpy_context_peek() && adlpy_serial() == serial);
 }
 
-enum { INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING, OUTSIDE };
+enum { INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING, OUTSIDE, DEAL };
 
 static PyObject *loop_get(PyObject *object, void *which)
 {
@@ -352,6 +345,8 @@ static PyObject *loop_get(PyObject *object, void *which)
         return PyLong_FromLong(adl_loop_accum_steps(loop));
     case OPTIM:
         return PyBool_FromLong(adl_loop_optim_step(loop));
+    case DEAL:
+        return PyLong_FromLong(loop->deal);
     case OUTSIDE:
         return PyLong_FromLong(adl_loop_outside(loop));
     default:
@@ -384,6 +379,8 @@ static PyMethodDef loop_methods[] = {
      "restore(index, end_index, done_epoch, done_loops, done_outside, /)\n--\n\nGoes there."},
     {"free", loop_free, METH_NOARGS, "free()\n--\n\nLater checkpoints are without it."},
     {"choose", loop_choose, METH_NOARGS, "choose()\n--\n\nA pass begins: the local batch size."},
+    {"batches", loop_batches, METH_O,
+     "batches(drop_last, /)\n--\n\nHow many the rest of the pass has."},
     {"step", loop_step, METH_VARARGS,
      "step(size, last_of_pass, /)\n--\n\nA step boundary; raises SystemExit(143) to stop."},
     {"commit", loop_commit, METH_NOARGS, "commit()\n--\n\nA batch was consumed; False: enough."},
@@ -401,6 +398,7 @@ static PyGetSetDef loop_properties[] = {
     {"index", loop_get, loop_set, "Examples consumed in this loop.", (void *)INDEX},
     {"end_index", loop_get, loop_set, "Where the loop ends; moves the index along.", (void *)END},
     {"batch_size", loop_get, NULL, "Total batch size.", (void *)BATCH},
+    {"deal", loop_get, NULL, "What all replicas take at a time.", (void *)DEAL},
     {"local_bsz", loop_get, NULL, "Local batch size.", (void *)LOCAL},
     {"accum_steps", loop_get, NULL, "Accumulation steps.", (void *)ACCUM},
     {"optim_step", loop_get, NULL, "Does this batch end in a step?", (void *)OPTIM},

@@ -48,8 +48,9 @@ static PyObject *meter_begin(PyObject *object, PyObject *unused)
     adlpy_leave();
     if (status != ADL_OK)
         return adlpy_raise(status);
-    return Py_BuildValue("(NiNN)", PyBool_FromLong(pass.optim_step), pass.micro,
-                         PyBool_FromLong(pass.single), PyBool_FromLong(pass.new_batch));
+    return Py_BuildValue("(NiNNd)", PyBool_FromLong(pass.optim_step), pass.micro,
+                         PyBool_FromLong(pass.single), PyBool_FromLong(pass.new_batch),
+                         pass.weight);
 }
 
 static PyObject *meter_step(PyObject *object, PyObject *unused)
@@ -231,7 +232,7 @@ static int meter_set_accum_scale(PyObject *object, PyObject *value, void *unused
 
 static PyMethodDef methods[] = {
     {"begin", meter_begin, METH_NOARGS,
-     "begin()\n--\n\nA backward pass: (optim_step, micro, single, new_batch)."},
+     "begin()\n--\n\nA backward pass: (optim_step, micro, single, new_batch, weight)."},
     {"step", meter_step, METH_NOARGS, "step()\n--\n\n(scale, measured, restart) of the step."},
     {"norms", meter_norms, METH_VARARGS,
      "norms(local, total, passes, loss_scale, /)\n--\n\nOf the oldest step without."},

@@ -48,13 +48,17 @@ static PyObject *sampler_seek(PyObject *object, PyObject *args)
     int epoch, rank, replicas;
     unsigned long long index;
     PyObject *place;
-    if (!sampler || !PyArg_ParseTuple(args, "iOii", &epoch, &place, &rank, &replicas))
+    Py_ssize_t deal = 0;
+    if (!sampler || !PyArg_ParseTuple(args, "iOii|n", &epoch, &place, &rank, &replicas, &deal))
         return NULL;
     index = PyLong_AsUnsignedLongLong(place); /* the format K would not check */
     if (PyErr_Occurred())
         return NULL;
     adl_status status = adl_sampler_seek(sampler, epoch, index, rank, replicas);
-    return status == ADL_OK ? PyLong_FromSize_t(adl_sampler_length(sampler)) : adlpy_raise(status);
+    if (status != ADL_OK)
+        return adlpy_raise(status);
+    adl_sampler_deal(sampler, deal > 0 ? (size_t)deal : 0);
+    return PyLong_FromSize_t(adl_sampler_length(sampler));
 }
 
 static PyObject *sampler_take(PyObject *object, PyObject *args)
@@ -88,7 +92,7 @@ static PyObject *sampler_padded(PyObject *object, void *unused)
 
 static PyMethodDef methods[] = {
     {"seek", sampler_seek, METH_VARARGS,
-     "seek(epoch, index, rank, replicas, /)\n--\n\nGoes there; how many elements follow."},
+     "seek(epoch, index, rank, replicas, deal=0, /)\n--\n\nGoes there; how many elements follow."},
     {"take", sampler_take, METH_VARARGS, "take(first, count, /)\n--\n\nA list of them."},
     {NULL, NULL, 0, NULL},
 };

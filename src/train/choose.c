@@ -12,15 +12,28 @@ static int ceil_div(int a, int b)
     return a / b + (a % b != 0);
 }
 
-/* Without a model: the initial batch size, divided; with the user's lower bound where it fits. */
+/* Without a model: the initial batch size, divided (unevenly if it must be, where the data is dealt out by
+ * us); with the user's lower bound where it fits. */
 static void choose_initial(adl_loop *loop, int replicas)
 {
     int local = ceil_div(loop->batch_size, replicas);
     if (loop->autoscale && loop->min_local > local &&
         (int64_t)loop->min_local * replicas <= loop->max_batch_size)
         local = loop->min_local;
-    loop->local_bsz = local;
+    else if (loop->examples > 0 && loop->batch_size > replicas &&
+             loop->batch_size % replicas != 0) {
+        loop->deal = loop->batch_size;
+        loop->accum_steps = 0;
+        return;
+    }
+    loop->deal = local * replicas;
     loop->accum_steps = 0;
+}
+
+static void take_share(adl_loop *loop)
+{
+    const adli_world *world = &loop->ctx->world;
+    loop->local_bsz = loop->deal / world->replicas + (world->rank < loop->deal % world->replicas);
 }
 
 /* May the present choice stay, for want of one that is better by enough? */
@@ -68,7 +81,7 @@ static void choose_best(adl_loop *loop)
         adli_log(ctx, ADL_LOG_INFO, "%s: batch size %d (%d replicas of %d, %d accumulation steps)",
                  loop->name, replicas * choice.local_bsz * (choice.accum_steps + 1), replicas,
                  choice.local_bsz, choice.accum_steps);
-    loop->local_bsz = choice.local_bsz;
+    loop->deal = replicas * choice.local_bsz;
     loop->accum_steps = choice.accum_steps;
     loop->decided_replicas = replicas;
 }
@@ -78,15 +91,19 @@ adl_status adli_loop_choose(adl_loop *loop)
     adl_context *ctx = loop->ctx;
     if (!loop->autoscale) {
         choose_initial(loop, ctx->world.replicas);
+        take_share(loop);
         loop->decided_replicas = 0;
         return ADL_OK;
     }
+    if (loop->decided_replicas == ctx->world.replicas) /* of the last pass, or of the checkpoint */
+        loop->deal = ctx->world.replicas * loop->local_bsz;
     if (ctx->world.rank == 0)
         choose_best(loop);
-    int64_t choice[3] = {loop->local_bsz, loop->accum_steps, loop->decided_replicas};
+    int64_t choice[3] = {loop->deal, loop->accum_steps, loop->decided_replicas};
     adl_status status = adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);
-    loop->local_bsz = (int)choice[0];
+    loop->deal = (int)choice[0];
     loop->accum_steps = (int)choice[1];
     loop->decided_replicas = (int)choice[2];
+    take_share(loop);
     return status;
 }

@@ -146,8 +146,11 @@ static adl_status see_last(adl_dp *dp, adli_place *place)
             see_single(dp, place);
         return ADL_OK;
     }
+    double weight = dp->ctx->current->weight;
     if (measured)
-        bucket->norms[place->group] += norm_sqr(dp, place, grad);
+        bucket->norms[place->group] += weight * norm_sqr(dp, place, grad);
+    if (weight != 1) /* the mean over replicas becomes that over examples */
+        adli_scale(grad, (float)weight, n);
     if (dp->accumulated > 0)
         adli_add_scaled(grad, dp->sum + place->offset, 1.0f / (float)(dp->accumulated + 1), n);
     if (!dp->reducer)
@@ -299,7 +302,7 @@ adl_status adl_dp_step(adl_dp *dp)
     if (status != ADL_OK)
         return adl_context_fail(ctx, status);
     dp->in_batch = false;
-    dp->whole &= ctx->current->size == ctx->current->local_bsz;
+    dp->whole &= ctx->current->whole;
     for (size_t i = dp->params; i > 0 && status == ADL_OK;
          i--) /* last layer first, as a hook would */
         status = see_gradient(dp, &dp->places[i - 1]);

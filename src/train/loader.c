@@ -6,6 +6,7 @@
 #include "adaptdl/sampler.h"
 #include "base/mem.h"
 #include "train/context.h"
+#include "train/loop.h"
 #include "train/prefetch.h"
 
 #include <stdlib.h>
@@ -110,9 +111,9 @@ static adl_status begin_pass(adl_loader *loader)
     status = adl_sampler_seek(loader->sampler, epoch, index, ctx->world.rank, ctx->world.replicas);
     if (status != ADL_OK)
         return adl_context_fail(ctx, status);
-    int64_t length = (int64_t)adl_sampler_length(loader->sampler), each = loader->local_bsz;
-    bool rest = length % each != 0 && (!loader->options.drop_last || length < each);
-    loader->batches = length / each + rest;
+    adl_sampler_deal(loader->sampler,
+                     (size_t)adl_loop_batch_size(loader->loop) / (size_t)(accum_steps + 1));
+    loader->batches = adl_loop_batches(loader->loop, loader->options.drop_last);
     loader->ticket = 0;
     loader->seed =
         adli_mix(adli_mix(loader->options.seed, (uint64_t)epoch), (uint64_t)ctx->world.rank);
@@ -164,15 +165,6 @@ static bool advance(adl_loader *loader)
     return true;
 }
 
-/* The examples that all replicas together have consumed with the present batch: not the extra ones. */
-static size_t consumed(const adl_loader *loader)
-{
-    size_t n = loader->options.examples;
-    size_t left = n - (size_t)(loader->batch.done % n);
-    size_t all = (size_t)loader->batch.size * (size_t)loader->ctx->world.replicas;
-    return all < left ? all : left;
-}
-
 static void end_loop(adl_loader *loader, adl_batch **batch)
 {
     adli_prefetch_end(loader->prefetch);
@@ -190,7 +182,7 @@ bool adl_loader_next(adl_loader *loader, adl_batch **batch)
         run = begin_pass(loader) == ADL_OK;
     } else {
         loader->batch.number++;
-        run = adl_loop_commit(loader->loop, consumed(loader));
+        run = adl_loop_commit(loader->loop, adli_loop_consumed(loader->loop));
     }
     if (run && advance(loader)) {
         *batch = &loader->batch;

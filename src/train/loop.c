@@ -57,6 +57,7 @@ static adl_status load(void *user, adl_source *source)
     loop->done_epoch = (int)numbers[0] - 1;
     loop->done_loops = (int)numbers[1];
     loop->local_bsz = (int)numbers[2];
+    loop->deal = loop->ctx->world.replicas * loop->local_bsz;
     loop->accum_steps = (int)numbers[3];
     loop->decided_replicas = (int)numbers[4];
     loop->done_outside = (int)numbers[5];
@@ -269,6 +270,54 @@ bool adl_loop_ready(adl_loop *loop, bool *again)
     return loop->ctx->status == ADL_OK;
 }
 
+static size_t left_in_pass(const adl_loop *loop)
+{
+    return loop->examples - (size_t)(loop->index % loop->examples);
+}
+
+/* What the batch is among those of all replicas. Where all have as many, each counts the same; otherwise as
+ * much as it has examples of its own (an extra one is none). */
+static void weigh(adl_loop *loop, int size)
+{
+    int replicas = loop->ctx->world.replicas, rank = loop->ctx->world.rank;
+    loop->size = size;
+    loop->weight = 1;
+    loop->whole = size == loop->local_bsz;
+    loop->step_deal = 0;
+    if (loop->deal % replicas == 0)
+        return;
+    size_t left = left_in_pass(loop);
+    loop->step_deal = left < (size_t)loop->deal ? (int)left : loop->deal;
+    loop->whole = loop->step_deal == loop->deal;
+    int own = loop->step_deal / replicas + (rank < loop->step_deal % replicas);
+    loop->weight = (double)own * replicas / loop->step_deal;
+}
+
+size_t adli_loop_consumed(const adl_loop *loop)
+{
+    if (loop->examples == 0)
+        return 0; /* the program moves the index */
+    if (loop->step_deal > 0)
+        return (size_t)loop->step_deal;
+    size_t left = left_in_pass(loop);
+    size_t all = (size_t)loop->size * (size_t)loop->ctx->world.replicas;
+    return all < left ? all : left;
+}
+
+int64_t adl_loop_batches(const adl_loop *loop, bool drop_last)
+{
+    size_t replicas = (size_t)loop->ctx->world.replicas;
+    bool even = (size_t)loop->deal % replicas == 0;
+    if (loop->examples == 0 || loop->deal == 0)
+        return 0;
+    /* When all have as many, a rest that is a whole batch thanks to the extra examples is one. */
+    size_t left = left_in_pass(loop);
+    size_t mine = even ? left / replicas + (left % replicas != 0) : left;
+    size_t each = even ? (size_t)loop->local_bsz : (size_t)loop->deal;
+    bool rest = mine % each != 0 && (!drop_last || mine < each);
+    return (int64_t)(mine / each) + rest;
+}
+
 bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
 {
     if (loop->accumulated == 0 && !loop->ready)
@@ -277,7 +326,7 @@ bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
     if (loop->ctx->status != ADL_OK)
         return false;
     loop->optim_step = last_of_pass || loop->accumulated >= loop->accum_steps;
-    loop->size = size;
+    weigh(loop, size);
     loop->in_step = true;
     loop->unprofiled = false;
     loop->ctx->batch_serial++;
@@ -296,7 +345,7 @@ static void profile(adl_loop *loop)
     bool warm = loop->warm_bsz == loop->local_bsz && loop->warm_accum == loop->accum_steps + 1;
     loop->warm_bsz = loop->local_bsz;
     loop->warm_accum = loop->accum_steps + 1;
-    if (warm && loop->size == loop->local_bsz &&
+    if (warm && loop->whole &&
         adli_metrics_step(&ctx->metrics, ctx->world.nodes, ctx->world.replicas, loop->local_bsz,
                           loop->optim_step, adli_monotonic_s() - loop->step_start_s,
                           loop->sync_s) != ADL_OK)
@@ -385,6 +434,10 @@ adl_status adl_loop_set_sizes(adl_loop *loop, int local_bsz, int accum_steps)
         return adli_fail(ADL_EINVAL, "%s: batches of %d, %d of them accumulated", loop->name,
                          local_bsz, accum_steps);
     loop->local_bsz = loop->size = local_bsz;
+    loop->deal = loop->ctx->world.replicas * local_bsz;
+    loop->step_deal = 0; /* each as many, also with the batch that is under way */
+    loop->weight = 1;
+    loop->whole = true;
     loop->accum_steps = accum_steps;
     return ADL_OK;
 }
@@ -423,7 +476,7 @@ uint64_t adl_loop_index(const adl_loop *loop)
 
 int adl_loop_batch_size(const adl_loop *loop)
 {
-    return loop->ctx->world.replicas * loop->local_bsz * (loop->accum_steps + 1);
+    return loop->deal * (loop->accum_steps + 1);
 }
 
 int adl_loop_local_bsz(const adl_loop *loop)

@@ -27,11 +27,16 @@ struct adl_loop {
     int seen_outside;           /* likewise outside the epochs */
     size_t saved_examples;      /* when the checkpoint was made; 0: not known */
     bool entered;
-    bool finished;   /* enough progress */
-    bool in_step;    /* between step and commit */
-    bool ready;      /* the boundary of the next batch is behind us */
-    bool stale;      /* the world has changed since the pass was planned */
-    int size;        /* of the present batch; local_bsz, or less at the end of a pass */
+    bool finished; /* enough progress */
+    bool in_step;  /* between step and commit */
+    bool ready;    /* the boundary of the next batch is behind us */
+    bool stale;    /* the world has changed since the pass was planned */
+    int deal;      /* examples that all replicas together take at a time: R local_bsz, or a batch
+                      * size that does not divide by R; local_bsz is then this replica's share */
+    int size;      /* of the present batch; local_bsz, or less at the end of a pass */
+    int step_deal; /* what all replicas together take with it, when dealt unevenly */
+    bool whole;    /* it is as large as can be, on every replica */
+    double weight; /* of this replica's mean in the mean over all examples, times R: 1 when even */
     bool optim_step; /* it ends in an optimizer step */
     int accumulated; /* batches since the last optimizer step */
     bool dp_stepped; /* adl_dp_step was called in this pass */
@@ -51,6 +56,9 @@ typedef struct adli_loop_place {
 } adli_loop_place;
 void adli_loop_restore(adl_loop *loop, const adli_loop_place *place);
 
+/* The examples that all replicas together consume with the present batch: not the extra ones at the end of
+ * a pass. */
+size_t adli_loop_consumed(const adl_loop *loop);
 /* Chooses local_bsz and accum_steps for the pass that begins. Collective when autoscaling. */
 ADL_MUST adl_status adli_loop_choose(adl_loop *loop);
 /* A data-parallel step in this loop: it becomes the training loop. */

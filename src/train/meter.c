@@ -18,6 +18,7 @@ enum { VERSION = 1, SUMS = 2 };
 typedef struct late {
     int count; /* R (s + 1) */
     double scale, accum_scale, loss_scale;
+    double weight; /* of this replica's norms, see adl_loop */
 } late;
 
 struct adl_meter {
@@ -262,7 +263,7 @@ adl_status adl_meter_begin(adl_meter *meter, adl_meter_pass *pass)
         bool goes_on = meter->pending && !meter->optim_step && loop->accumulated > 0 &&
                        meter->loop_serial == ctx->loop_serial;
         meter->micro = goes_on ? meter->micro + 1 : 0;
-        meter->whole = (meter->whole || !goes_on) && loop->size == loop->local_bsz;
+        meter->whole = (meter->whole || !goes_on) && loop->whole;
     }
     meter->pending = true;
     meter->loop_serial = ctx->loop_serial;
@@ -272,7 +273,8 @@ adl_status adl_meter_begin(adl_meter *meter, adl_meter_pass *pass)
                              .micro = meter->micro,
                              .single =
                                  loop->optim_step && meter->micro == 0 && ctx->world.replicas == 1,
-                             .new_batch = new_batch};
+                             .new_batch = new_batch,
+                             .weight = loop->weight};
     return ADL_OK;
 }
 
@@ -283,7 +285,7 @@ adl_status adli_meter_shape(adl_meter *meter, int micro, bool measured, adl_mete
     if (measured && meter->queued == ADL_METER_LATE_MAX)
         return adli_fail(ADL_ESTATE, "%s: %d steps are without their norms", meter->name,
                          ADL_METER_LATE_MAX);
-    meter->accum_scale = (double)ctx->world.replicas * loop->local_bsz / loop->batch_size;
+    meter->accum_scale = (double)loop->deal / loop->batch_size;
     if (meter->given_scale > 0)
         meter->accum_scale = meter->given_scale;
     meter->accum_count = micro;
@@ -296,7 +298,8 @@ adl_status adli_meter_shape(adl_meter *meter, int micro, bool measured, adl_mete
     if (measured)
         meter->queue[meter->queued++] = (late){.count = ctx->world.replicas * micro,
                                                .scale = meter->scale,
-                                               .accum_scale = meter->accum_scale};
+                                               .accum_scale = meter->accum_scale,
+                                               .weight = loop->weight};
     *shape = (adl_meter_shape){meter->scale, meter->accum_scale, micro, measured, restart};
     return ADL_OK;
 }
@@ -357,7 +360,7 @@ adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const doub
     int own = step.count / ctx->world.replicas; /* of the micro-gradients */
     for (size_t g = 0; g < meter->groups; g++) {
         double earlier = passes_sqr ? passes_sqr[g] - total_sqr[g] : 0;
-        meter->values[g] = fmax(local_sqr[g] / own - earlier, 0);
+        meter->values[g] = fmax(step.weight * local_sqr[g] / own - earlier, 0);
         meter->values[meter->groups + g] = total_sqr[g];
         if (!isfinite(local_sqr[g])) /* fmax drops a NaN */
             meter->values[g] = local_sqr[g];

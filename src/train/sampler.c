@@ -17,6 +17,9 @@ struct adl_sampler {
     uint64_t pass;
     size_t base; /* index % n */
     int rank, replicas;
+    size_t deal;  /* examples of one step, when they do not divide evenly; 0: they do */
+    size_t mine;  /* of them */
+    size_t steps; /* whole ones, when dealt */
     size_t length;
 };
 
@@ -79,9 +82,33 @@ adl_status adl_sampler_seek(adl_sampler *sampler, int epoch, uint64_t index, int
     sampler->base = (size_t)(index % sampler->n);
     sampler->rank = rank;
     sampler->replicas = replicas;
+    sampler->deal = 0;
     size_t left = sampler->n - sampler->base, each = (size_t)replicas;
     sampler->length = left / each + (left % each != 0);
     return ADL_OK;
+}
+
+void adl_sampler_deal(adl_sampler *sampler, size_t total)
+{
+    size_t each = (size_t)sampler->replicas, rank = (size_t)sampler->rank;
+    size_t left = sampler->n - sampler->base;
+    if (total < each || total % each == 0)
+        return;
+    sampler->deal = total;
+    sampler->mine = total / each + (rank < total % each);
+    sampler->steps = left / total;
+    size_t rest = left % total, of_rest = rest / each + (rank < rest % each);
+    sampler->length = sampler->steps * sampler->mine + (rest > 0 && of_rest == 0 ? 1 : of_rest);
+}
+
+/* Where in the order the j-th element of this replica is; beyond the end: the extra one. */
+static size_t place_of(const adl_sampler *sampler, size_t j)
+{
+    size_t each = (size_t)sampler->replicas, first = sampler->base + (size_t)sampler->rank;
+    if (!sampler->deal)
+        return first + j * each;
+    size_t step = j / sampler->mine < sampler->steps ? j / sampler->mine : sampler->steps;
+    return first + step * sampler->deal + (j - step * sampler->mine) * each;
 }
 
 size_t adl_sampler_length(const adl_sampler *sampler)
@@ -91,7 +118,7 @@ size_t adl_sampler_length(const adl_sampler *sampler)
 
 size_t adl_sampler_get(const adl_sampler *sampler, size_t j)
 {
-    size_t place = sampler->base + (size_t)sampler->rank + j * (size_t)sampler->replicas;
+    size_t place = place_of(sampler, j);
     if (place >= sampler->n) /* the extra element: from the start of the order */
         place = (size_t)sampler->rank % sampler->n;
     return sampler->order ? sampler->order[place] : place;
@@ -99,7 +126,5 @@ size_t adl_sampler_get(const adl_sampler *sampler, size_t j)
 
 bool adl_sampler_padded(const adl_sampler *sampler)
 {
-    size_t last =
-        sampler->base + (size_t)sampler->rank + (sampler->length - 1) * (size_t)sampler->replicas;
-    return last >= sampler->n;
+    return sampler->length > 0 && place_of(sampler, sampler->length - 1) >= sampler->n;
 }

@@ -61,7 +61,7 @@ static void other_loop(adlt_replica *replica)
             batches++;
     }
     CHECK_INT(batches, 3);
-    check_told(replica, "over train at 18", "rank 2 is in epoch 0, in loop 1 over valid at 0");
+    check_told(replica, "over train at 16", "rank 2 is in epoch 0, in loop 1 over valid at 0");
 }
 
 TEST(a_replica_in_another_loop_is_named)

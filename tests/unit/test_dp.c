@@ -231,6 +231,14 @@ TEST(noise_scale_is_found_on_one_two_and_four_replicas)
     solve((problem){.replicas = 4, .sqr = 0.5, .var = 5, .steps = 300, .hook = true});
 }
 
+/* 16 on 3 replicas are 6 + 5 + 5, on 7 they are 3 + 3 and five times 2. */
+TEST(noise_scale_is_found_when_batches_are_dealt_out_unevenly)
+{
+    solve((problem){.replicas = 3, .sqr = 2, .var = 3, .steps = 300});
+    solve((problem){.replicas = 7, .sqr = 0.5, .var = 5, .steps = 300, .hook = true});
+    solve((problem){.replicas = 3, .sqr = 2, .var = 3, .steps = 300, .divisor = 7, .flat = true});
+}
+
 TEST(noise_scale_is_found_with_accumulation)
 {
     solve((problem){.replicas = 1, .accum_steps = 3, .sqr = 2, .var = 3, .steps = 300});
@@ -395,6 +403,13 @@ TEST(replicas_equal_one_process_with_the_same_global_batch)
             regression one = regress(task, 1, NULL, 0), two = regress(task, 2, NULL, 0);
             regression again = regress(task, 1, NULL, 0);
             CHECK(difference(&one, &again) == 0);
+            for (int replicas = 3; replicas <= 5;
+                 replicas += 2) { /* 3 + 3 + 2; 2 + 2 + 2 + 1 + 1 */
+                regression uneven = regress(task, replicas, NULL, 0);
+                if (!(difference(&one, &uneven) < 2e-5))
+                    ADLT_FAIL("optimizer %zu, clip %g: %d replicas are off by %g", i,
+                              task.clip_norm, replicas, difference(&one, &uneven));
+            }
             double off = difference(&one, &two);
             if (!(off < 2e-5))
                 ADLT_FAIL("optimizer %zu, clip %g: 2 replicas are off by %g", i, task.clip_norm,

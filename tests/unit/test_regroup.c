@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64 };
+enum { EXAMPLES = 600, BATCH = 10, EPOCHS = 3, D = 64 };
 
 /* One change: when a world is so many steps old, its rank 0 is offered another, with these ranks. */
 typedef struct change {

@@ -56,6 +56,29 @@ TEST(replicas_interleave_and_short_ones_get_one_extra)
     adl_sampler_free(sampler);
 }
 
+TEST(steps_that_do_not_divide_are_dealt_out)
+{
+    adl_sampler *sampler;
+    REQUIRE_OK(adl_sampler_new(11, false, 0, &sampler));
+    /* From 1 on, in steps of 4 by 3 replicas: 1 2 3 4 | 5 6 7 8 | 9 10, and one extra. */
+    static const size_t wanted[3][6] = {{1, 4, 5, 8, 9, 99}, {2, 6, 10, 99}, {3, 7, 2, 99}};
+    for (int rank = 0; rank < 3; rank++) {
+        REQUIRE_OK(adl_sampler_seek(sampler, 0, 1, rank, 3));
+        adl_sampler_deal(sampler, 4);
+        CHECK_INT(adl_sampler_padded(sampler), rank == 2);
+        for (size_t j = 0; j < adl_sampler_length(sampler); j++)
+            CHECK_INT(adl_sampler_get(sampler, j), wanted[rank][j]);
+        CHECK_INT(wanted[rank][adl_sampler_length(sampler)], 99);
+    }
+    for (size_t total = 2; total <= 6; total += 4) { /* too few for each; as many for each */
+        REQUIRE_OK(adl_sampler_seek(sampler, 0, 1, 1, 3));
+        adl_sampler_deal(sampler, total);
+        CHECK_INT(adl_sampler_length(sampler), 4);
+        CHECK_INT(adl_sampler_get(sampler, 1), 5);
+    }
+    adl_sampler_free(sampler);
+}
+
 /* A pass with random changes of R and m, counting what is not extra. */
 static void one_history(adli_rng *rng)
 {
@@ -66,11 +89,15 @@ static void one_history(adli_rng *rng)
     REQUIRE_OK(adl_sampler_new(n, shuffle, adli_rng_u64(rng), &sampler));
     for (uint64_t index = 0; index < n;) {
         int replicas = adli_rng_range(rng, 1, 9), m = adli_rng_range(rng, 1, 20);
-        int steps = adli_rng_range(rng, 1, 4);
+        int steps = adli_rng_range(rng, 1, 4), total = m + adli_rng_range(rng, 0, 20);
+        bool dealt = adli_rng_below(rng, 2) && total > replicas && total % replicas != 0;
         uint64_t taken = 0;
         for (int rank = 0; rank < replicas; rank++) {
             REQUIRE_OK(adl_sampler_seek(sampler, epoch, index, rank, replicas));
-            size_t length = adl_sampler_length(sampler), count = (size_t)(m * steps);
+            if (dealt)
+                adl_sampler_deal(sampler, (size_t)total);
+            int mine = dealt ? total / replicas + (rank < total % replicas) : m;
+            size_t length = adl_sampler_length(sampler), count = (size_t)(mine * steps);
             count = count < length ? count : length;
             for (size_t j = 0; j < count; j++) {
                 bool extra = j + 1 == length && adl_sampler_padded(sampler);

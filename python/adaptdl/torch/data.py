@@ -66,6 +66,7 @@ class ElasticSampler(Sampler):
         self.shuffle = shuffle
         self._order = self._place = None
         self._rank = self._num_replicas = None
+        self._deal = 0  # what all replicas together take at a time; 0: each the same
         self.set_epoch(0)
 
     @property
@@ -98,7 +99,8 @@ class ElasticSampler(Sampler):
         return self._order
 
     def _here(self):
-        return len(self.dataset), bool(self.shuffle), self.epoch or 0, self.index, self.rank, self.num_replicas
+        return len(self.dataset), bool(self.shuffle), self.epoch or 0, self.index, self.rank, self.num_replicas, \
+            self._deal
 
     def __iter__(self):
         """The examples of this replica, from the set index to the end of the pass.
@@ -116,7 +118,8 @@ class ElasticSampler(Sampler):
             yield from some
 
     def __len__(self):
-        """How many examples this replica gets from the set index on: as many as every other."""
+        """How many examples this replica gets from the set index on: as many as every other, unless the
+        loader's batch size does not divide by the replicas."""
         return 0 if self._seek(self._here()) is None else self._length
 
     def set_epoch(self, epoch, index=0):
@@ -127,7 +130,10 @@ class ElasticSampler(Sampler):
             index (int): How many examples all replicas together have had in this epoch; each multiple of
                 the data set's length is another pass over it, in another order.
         """
-        self.epoch, self.index = epoch, index
+        self._goto(epoch, index, 0)
+
+    def _goto(self, epoch, index, deal):
+        self.epoch, self.index, self._deal = epoch, index, deal
         self._seek(self._here())
 
 
@@ -441,8 +447,9 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
 
     Args:
         dataset (torch.utils.data.Dataset): Where the data comes from; it has a length.
-        batch_size (int): The total batch size wanted. What there is may differ: replicas have equally many
-            each, rounded up; and it may adapt (:meth:`autoscale_batch_size`).
+        batch_size (int): The total batch size wanted. Where it does not divide by the replicas, some have one
+            example more than others, and gradients count by examples; it may adapt
+            (:meth:`autoscale_batch_size`).
         shuffle (bool): Whether each epoch has another random order.
         **kwargs: As for ``torch.utils.data.DataLoader``.
 
@@ -484,13 +491,13 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
             while more:
                 size = loop.choose()
                 epoch = current_epoch()
-                self.sampler.set_epoch(loop.outside if epoch is None else epoch, loop.index)
+                self.sampler._goto(loop.outside if epoch is None else epoch, loop.index, loop.deal)
                 left = len(self.sampler)
                 # A pass of less than one batch is not dropped: after a restart it may be all that is left.
                 drop_last = self.drop_last and left >= size
                 self.batch_sampler.batch_size = size
                 self.batch_sampler.drop_last = drop_last
-                count = left // size if drop_last else -(-left // size)
+                count = loop.batches(self.drop_last)
                 batches = super().__iter__()
                 for i in range(count):
                     loop.step(min(size, left - i * size), i == count - 1)

@@ -98,6 +98,7 @@ class GradientNoiseScale:
         self._before = None    # on a device: the first of a pair, its loss scale
         self._optim = self._single = False
         self._micro = 0        # batches accumulated before this one
+        self._weight = 1.0     # of this replica's gradient, when the batch is dealt out unevenly
         self._passes = 0       # backward passes since gradients were zeroed, in this batch
         self._local = self._total = self._sums = self._pair = None
         self._have_before = False
@@ -211,7 +212,7 @@ class GradientNoiseScale:
     def _begin(self):
         self._works.clear()
         self._found.clear()
-        self._optim, self._micro, self._single, new_batch = self._meter.begin()
+        self._optim, self._micro, self._single, new_batch, self._weight = self._meter.begin()
         if new_batch:
             self._passes = 0
         if self._micro == 0 and self._passes == 0:
@@ -302,7 +303,7 @@ class GradientNoiseScale:
         """The last batch of a step: the mean over replicas and batches is under way when this returns."""
         micro = self._micro + 1
         own = self.user_hook is not None  # which divides by the number of replicas itself
-        factor = 1.0 if own else 1.0 / self._replicas
+        factor = self._weight * (1.0 if own else 1.0 / self._replicas)
         if micro == 1:
             bucket.sum = None
             self._see(bucket, factor)
@@ -331,7 +332,7 @@ class GradientNoiseScale:
                 else torch.futures.Future()
             future.set_result(block)
             return future
-        work = dist.all_reduce(block / self._replicas, group=self._adp.process_group, async_op=True)
+        work = dist.all_reduce(block * (self._weight / self._replicas), group=self._adp.process_group, async_op=True)
         return work.get_future().then(lambda done: done.value()[0])
 
     def _finish(self):
