@@ -60,6 +60,8 @@ typedef struct adl_env {
     int connect_timeout_s;          /* ADAPTDL_CONNECT_TIMEOUT: seconds; 0: as adl_options says */
     int checkpoint_interval_s;      /* ADAPTDL_CHECKPOINT_INTERVAL: seconds, 0: no saves in the
                                      * background; -1: as adl_options says */
+    const char *prior;              /* ADAPTDL_PRIOR: what jobs of this kind have measured, as JSON:
+                                     * initBatchSize, gradParams, perfParams as in a report */
     int peer_timeout_s;             /* ADAPTDL_PEER_TIMEOUT: seconds; 0: as adl_options says */
 } adl_env;
 

@@ -27,6 +27,7 @@ typedef struct adli_config {
     double interval_s;    /* between allocation rounds */
     double event_delay_s; /* rounds that events ask for are at least this far apart */
     bool start_at_once;   /* a new job that fits starts without waiting for a round */
+    bool share_models;    /* jobs of one application learn from each other */
     double grace_s;       /* from SIGTERM to SIGKILL */
     int max_retries;      /* after failures of the job's own */
     double retry_pause_s; /* doubled with every failure */

@@ -20,6 +20,8 @@ const adli_constant adli_constants[ADLI_CONSTANTS] = {
      "rounds that events ask for (a job ended, a node came) are at least this far apart"},
     {"", "startAtOnce", ADLI_BOOL, AT(start_at_once), 0, 1, 1,
      "a new job that fits somewhere starts without waiting for a round"},
+    {"", "shareModels", ADLI_BOOL, AT(share_models), 0, 1, 1,
+     "jobs of one application learn from each other what they measured; docs/policies.md"},
     {"", "graceSeconds", ADLI_NUMBER, AT(grace_s), 0, 86400, 30,
      "from SIGTERM to SIGKILL, for jobs without terminationGracePeriodSeconds"},
     {"", "maxRetries", ADLI_INT, AT(max_retries), 0, 1000000, 3,

@@ -174,6 +174,7 @@ static adl_status make_cluster(adli_core *core)
                                     .nodes = core->sched_nodes,
                                     .node_count = core->node_count,
                                     .policy = core->policy,
+                                    .pool = core->pool,
                                     .seed = 1,
                                     .rules = {.grace_s = config->grace_s,
                                               .max_retries = config->max_retries,
@@ -206,6 +207,8 @@ static adl_status open_core(adli_core *core, const adli_core_options *options)
         status = make_policy(core);
     if (status == ADL_OK)
         status = adli_core_refresh_nodes(core, true);
+    if (status == ADL_OK)
+        status = adli_core_load_pool(core);
     if (status == ADL_OK)
         status = make_cluster(core);
     if (status == ADL_OK)
@@ -366,6 +369,7 @@ void adli_core_free(adli_core *core)
     for (int i = 0; i < ADL_MAX_RESOURCES; i++)
         free(core->resource_storage[i]);
     adli_cluster_free(core->cluster);
+    adli_pool_free(core->pool);
     adl_policy_free(core->policy);
     adli_store_close(core->store);
     adli_config_fini(&core->config);

@@ -116,7 +116,10 @@ static void advance(adli_core *core, double now_s)
 /* false: tried again at the next turn. */
 static bool take_new(adli_core *core, adli_kept_job *job)
 {
+    char application[ADLI_APPLICATION_SIZE];
     adli_job_spec spec = adli_core_sched_spec(core, job);
+    adli_core_application(job, application);
+    spec.application = application;
     if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
         adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         return false;
@@ -152,7 +155,8 @@ static void take_changes(adli_core *core)
 
 /* ---- decide ---- */
 
-/* A new job starts where there is room; else it asks for a round. */
+/* A new job starts where there is room; else it asks for a round. So does one of which enough is known to
+ * choose its size, which is better than a start on one replica and a restart. */
 static void place_new(adli_core *core, double now_s)
 {
     bool at_once = core->config.start_at_once && adl_policy_adapts(core->policy);
@@ -161,10 +165,12 @@ static void place_new(adli_core *core, double now_s)
     {
         bool placed = false;
         core->visits++;
+        adl_goodput known;
         if (job->number < 0 || job->was_placed)
             continue;
         job->was_placed = true;
-        if (at_once && adli_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
+        if (at_once && !adli_cluster_prior(core->cluster, job->number, 0, &known) &&
+            adli_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
             adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         core->placeless |= !placed;
     }
@@ -347,6 +353,7 @@ static bool turn(adli_core *core, double now_s)
     }
     adli_core_scale(core);
     adli_core_remove_jobs(core, now_s);
+    adli_core_save_pool(core, now_s);
     return acted || (core->placeless && isinf(core->round_wanted_s));
 }
 

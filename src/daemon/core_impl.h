@@ -33,6 +33,7 @@ enum {
     ADLI_SECRET_SIZE = 33,
     ADLI_JOB_ID_SIZE = 2 * ADLI_NAME_MAX + 2, /* "namespace/name" */
     ADLI_MESSAGE_MAX = 4096,
+    ADLI_APPLICATION_SIZE = 512,
     ADLI_PHASES = ADLI_FAILED + 1,
     ADLI_FORGIVE_S = 3600, /* a group that ran this long wipes out earlier failures */
     ADLI_GONE_KEPT_S = 60, /* a node that is gone is shown as lost for so long */
@@ -185,6 +186,9 @@ struct adli_core {
 
     /* the controller's */
     adl_policy *policy;
+    adli_pool *pool;
+    uint64_t pool_saved; /* adli_pool_clock when it was last written down */
+    double pool_saved_s;
     adli_cluster *cluster;
     struct adli_kept_jobs active, over,
         doomed; /* in the cluster; at their end, oldest first; to be removed */
@@ -281,6 +285,15 @@ void adli_core_touch_active(adli_core *core);
 void adli_core_stage(adli_core *core, adli_kept_job *job, int stage);
 /* The jobs that have replicas or are about to, as adli_cluster_busy: NULL: the first, no more. */
 adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after);
+
+/* ---- core_pool.c ---- */
+void adli_core_application(const adli_kept_job *job, char out[ADLI_APPLICATION_SIZE]);
+/* Makes the pool, with what the store has of it. */
+ADL_MUST adl_status adli_core_load_pool(adli_core *core);
+/* Writes it down when that is due. */
+void adli_core_save_pool(adli_core *core, double now_s);
+/* What a job that starts on the node should know, as JSON; false: nothing. */
+bool adli_core_prior(const adli_core *core, const adli_kept_job *job, int node, adli_buf *out);
 
 /* ---- core_observe.c ---- */
 void adli_core_observe(adli_core *core, double now_s);

@@ -149,7 +149,10 @@ static adl_status take_job(void *user, const adli_store_job *from)
 static adl_status restore(adli_core *core, adli_kept_job *job)
 {
     const adli_row *row = &job->row;
+    char application[ADLI_APPLICATION_SIZE];
     adli_job_spec spec = adli_core_sched_spec(core, job);
+    adli_core_application(job, application);
+    spec.application = application;
     adli_job_saved saved = {.life = row->life,
                             .nodes = row->wanted,
                             .replicas = row->wanted_count,

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPEC_MAX = 4 << 20, VARIABLES = 6 };
+enum { SPEC_MAX = 4 << 20, VARIABLES = 7 };
 
 /* "http://HOST" as "http://job:TOKEN@HOST". */
 static void supervisor_url(adli_core *core, const adli_kept_job *job, char *out, size_t size)
@@ -65,15 +65,21 @@ __attribute__((format(printf, 3, 4))) static void add(variables *env, const char
     env->list[env->count++] = text;
 }
 
-static void make_env(adli_core *core, const adli_kept_job *job, variables *env, variables *defaults)
+static void make_env(adli_core *core, const adli_kept_job *job, int node, variables *env,
+                     variables *defaults)
 {
     char url[1024];
+    adli_buf prior;
     supervisor_url(core, job, url, sizeof url);
     if (*url)
         add(env, "ADAPTDL_SUPERVISOR_URL", "%s", url);
     add(env, "ADAPTDL_JOB_ID", "%s", job->id);
     add(env, "ADAPTDL_JOB_SECRET", "%s", job->secret);
     add(env, "ADAPTDL_SCHED_VERSION", "%s", ADLI_VERSION);
+    adli_buf_init(&prior, 1024);
+    if (adli_core_prior(core, job, node, &prior))
+        add(env, "ADAPTDL_PRIOR", "%s", prior.data);
+    adli_buf_fini(&prior);
     /* Twice in a round, so that a round never decides on what the last one knew. */
     add(defaults, "ADAPTDL_HINTS_INTERVAL", "%d",
         (int)fmin(fmax(core->config.interval_s / 2, 1), 30));
@@ -108,7 +114,7 @@ adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group,
     if (status == ADL_OK)
         status = make_members(core, nodes, replicas, &start, &members);
     if (status == ADL_OK) {
-        make_env(core, job, &env[0], &env[1]);
+        make_env(core, job, replicas ? nodes[0] : 0, &env[0], &env[1]);
         start.uid = job->uid;
         start.group = group;
         start.pod = pod;

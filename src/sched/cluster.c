@@ -15,20 +15,16 @@ adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **
     if (!cluster)
         return adli_fail_memory("cluster");
     cluster->options = *options;
-    adli_cluster_find_types(cluster);
-    if (!options->pool) {
-        adl_status status = adli_pool_new(false, &cluster->own_pool);
-        if (status != ADL_OK) {
-            adli_cluster_free(cluster);
-            *out = NULL;
-            return status;
-        }
+    adl_status status = options->pool ? ADL_OK : adli_pool_new(false, &cluster->own_pool);
+    if (!options->pool)
         cluster->options.pool = cluster->own_pool;
-    }
+    if (status == ADL_OK)
+        status = adli_cluster_find_types(cluster, options->nodes, options->node_count);
     cluster->last_round_s = cluster->last_submit_s = -HUGE_VAL;
     TAILQ_INIT(&cluster->live);
     TAILQ_INIT(&cluster->busy);
-    adl_status status = adli_cluster_size_tables(cluster, options->node_count);
+    if (status == ADL_OK)
+        status = adli_cluster_size_tables(cluster, options->node_count);
     if (status != ADL_OK) {
         adli_cluster_free(cluster);
         *out = NULL;

@@ -60,9 +60,7 @@ struct adli_cluster {
     adl_snapshot snapshot;
     adl_decision decision;
 
-    adli_pool *own_pool;              /* when the options have none */
-    const char *types[ADL_MAX_TYPES]; /* distinct device types of the nodes; borrowed from them */
-    int type_count;
+    adli_pool *own_pool; /* when the options have none */
 
     /* [node_count] sums over unfinished jobs: what their wanted allocations take, what groups that are
      * there take. Kept by cluster_room.c, which alone changes nodes and placed of a job. */
@@ -78,8 +76,9 @@ static inline bool adli_cluster_occupies(const adli_sched_job *j)
            j->life.phase == ADLI_STOPPING;
 }
 
-/* Collects the device types of the nodes. */
-void adli_cluster_find_types(adli_cluster *cluster);
+/* Makes the device types of these nodes known. */
+ADL_MUST adl_status adli_cluster_find_types(adli_cluster *cluster, const adl_node *nodes,
+                                            int count);
 /* Makes a job's model anew if more is known than when it was made. */
 ADL_MUST adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j);
 /* Most replicas that it may have now. */

@@ -4,27 +4,24 @@
 #include <math.h>
 #include <string.h>
 
-void adli_cluster_find_types(adli_cluster *cluster)
+adl_status adli_cluster_find_types(adli_cluster *cluster, const adl_node *nodes, int count)
 {
-    const adli_cluster_options *options = &cluster->options;
-    cluster->type_count = 0;
-    for (int n = 0; n < options->node_count && cluster->type_count < ADL_MAX_TYPES; n++) {
-        const char *type = options->nodes[n].device_type ? options->nodes[n].device_type : "";
-        int known = 0;
-        while (known < cluster->type_count && strcmp(cluster->types[known], type) != 0)
-            known++;
-        if (known == cluster->type_count)
-            cluster->types[cluster->type_count++] = type;
+    adl_status status = ADL_OK;
+    for (int n = 0; n < count && status == ADL_OK; n++) {
+        int index;
+        const char *type = nodes[n].device_type;
+        status = adli_pool_type_of(cluster->options.pool, type ? type : "", &index);
     }
+    return status;
 }
 
 int adli_cluster_type(const adli_cluster *cluster, int node)
 {
     const char *type = cluster->options.nodes[node].device_type;
-    for (int t = 0; t < cluster->type_count; t++)
-        if (strcmp(cluster->types[t], type ? type : "") == 0)
-            return t;
-    return 0;
+    int index; /* known since adli_cluster_find_types: cannot fail */
+    if (adli_pool_type_of(cluster->options.pool, type ? type : "", &index) != ADL_OK)
+        return 0;
+    return index;
 }
 
 /* Most replicas that the batch limits allow: max_batch / min_local. */
@@ -62,7 +59,7 @@ adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j)
     if (version == 0 || (version == j->model_version && most == j->model_most))
         return ADL_OK;
     adl_speedup *model;
-    int types = cluster->type_count > 1 ? cluster->type_count : 1;
+    int types = adli_pool_type_count(pool) > 1 ? adli_pool_type_count(pool) : 1;
     adl_status status = adli_pool_model(pool, j->known, types, most, &model);
     if (status != ADL_OK)
         return adli_wrap(status, "job %s", j->name);

@@ -118,6 +118,8 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
 {
     *withdrawn = 0;
     adl_status status = adli_cluster_size_tables(cluster, node_count);
+    if (status == ADL_OK)
+        status = adli_cluster_find_types(cluster, nodes, node_count);
     if (status != ADL_OK)
         return status;
     adli_cluster_options *options = &cluster->options;
@@ -125,7 +127,6 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
     options->resource_count = resource_count;
     options->nodes = nodes;
     options->node_count = node_count;
-    adli_cluster_find_types(cluster);
     adli_sched_job *j;
     TAILQ_FOREACH_REVERSE(j, &cluster->busy, adli_sched_jobs, busy)
     {

@@ -22,6 +22,37 @@ bool adli_pool_shares(const adli_pool *pool)
     return pool->shares;
 }
 
+uint64_t adli_pool_clock(const adli_pool *pool)
+{
+    return pool->clock;
+}
+
+adl_status adli_pool_type_of(adli_pool *pool, const char *name, int *index)
+{
+    for (*index = 0; *index < pool->type_count; ++*index)
+        if (strcmp(pool->types[*index], name) == 0)
+            return ADL_OK;
+    if (pool->type_count == ADL_MAX_TYPES) {
+        *index = ADL_MAX_TYPES - 1;
+        return ADL_OK;
+    }
+    pool->types[pool->type_count] = adli_strdup(name);
+    if (!pool->types[pool->type_count])
+        return adli_fail_memory("device types");
+    pool->type_count++;
+    return ADL_OK;
+}
+
+int adli_pool_type_count(const adli_pool *pool)
+{
+    return pool->type_count;
+}
+
+const char *const *adli_pool_type_names(const adli_pool *pool)
+{
+    return (const char *const *)pool->types;
+}
+
 static void entry_free(adli_pool_entry *entry)
 {
     for (int t = 0; t < ADL_MAX_TYPES; t++) {
@@ -32,12 +63,20 @@ static void entry_free(adli_pool_entry *entry)
     free(entry);
 }
 
+void adli_pool_clear(adli_pool *pool)
+{
+    for (size_t i = 0; i < pool->count; i++)
+        entry_free(pool->entries[i]);
+    pool->count = 0;
+}
+
 void adli_pool_free(adli_pool *pool)
 {
     if (!pool)
         return;
-    for (size_t i = 0; i < pool->count; i++)
-        entry_free(pool->entries[i]);
+    adli_pool_clear(pool);
+    for (int t = 0; t < pool->type_count; t++)
+        free(pool->types[t]);
     free(pool->entries);
     free(pool);
 }
@@ -373,6 +412,13 @@ static adl_status add_point(adli_pool *pool, const adli_pool_member *member,
     return ADL_OK;
 }
 
+bool adli_pool_usable(const adl_profile_point *p)
+{
+    return p->nodes >= 1 && p->replicas >= p->nodes && p->local_bsz >= 1 && p->local_bsz < 1e9 &&
+           p->accum_time_s >= 1e-9 && p->accum_time_s <= 1e9 && p->optim_time_s >= 1e-9 &&
+           p->optim_time_s <= 1e9 && p->type >= 0 && p->type < ADL_MAX_TYPES;
+}
+
 /* Replaces what is known of the member's own measurements. Points that no fit could use are left out:
  * one job's nonsense must not cost the others their model. */
 static adl_status copy_points(adli_pool_member *member, const adli_pool_news *news)
@@ -382,11 +428,8 @@ static adl_status copy_points(adli_pool_member *member, const adli_pool_news *ne
         return adli_fail_memory("member of a pool");
     member->count = 0;
     for (size_t i = 0; i < news->profile_count; i++) {
-        const adl_profile_point *p = &news->profile[i];
-        if (p->nodes >= 1 && p->replicas >= p->nodes && p->local_bsz >= 1 && p->local_bsz < 1e9 &&
-            p->accum_time_s >= 1e-9 && p->accum_time_s <= 1e9 && p->optim_time_s >= 1e-9 &&
-            p->optim_time_s <= 1e9 && p->type >= 0 && p->type < ADL_MAX_TYPES)
-            member->points[member->count++] = *p;
+        if (adli_pool_usable(&news->profile[i]))
+            member->points[member->count++] = news->profile[i];
     }
     return ADL_OK;
 }

@@ -33,6 +33,19 @@ void adli_pool_free(adli_pool *pool);
 
 bool adli_pool_shares(const adli_pool *pool);
 
+/* The index of a device type, of adl_shape.type and adl_profile_point.type; a new one for a new name.
+ * Types beyond the ADL_MAX_TYPES-th are taken for the last. */
+ADL_MUST adl_status adli_pool_type_of(adli_pool *pool, const char *name, int *index);
+int adli_pool_type_count(const adli_pool *pool);
+const char *const *adli_pool_type_names(const adli_pool *pool);
+
+/* What it has learned, as JSON, and back into an empty pool. What cannot be read is EINVAL, and then the
+ * pool is still empty. */
+ADL_MUST adl_status adli_pool_save(const adli_pool *pool, adli_buf *out);
+ADL_MUST adl_status adli_pool_load(adli_pool *pool, const char *text, size_t length);
+/* Grows with everything that adli_pool_save would write differently. */
+uint64_t adli_pool_clock(const adli_pool *pool);
+
 /* A job of this application (copied; "" or NULL: of none, it shares nothing). */
 ADL_MUST adl_status adli_pool_join(adli_pool *pool, const char *application,
                                    adli_pool_member **out);

@@ -47,6 +47,8 @@ typedef struct adli_pool_entry {
 
 struct adli_pool {
     bool shares;
+    char *types[ADL_MAX_TYPES]; /* names of device types */
+    int type_count;
     adli_pool_entry **entries;
     size_t count, capacity;
     uint64_t clock; /* counts events; names members and versions */
@@ -70,6 +72,10 @@ struct adli_pool_member {
 /* An application that is not there yet; *out is NULL when there is no room for it. */
 ADL_MUST adl_status adli_pool_entry_new(adli_pool *pool, const char *application, double init,
                                         const adl_batch_limits *limits, adli_pool_entry **out);
+/* May the point be learned from? */
+bool adli_pool_usable(const adl_profile_point *point);
+/* Forgets every application. No member may be attached to one. */
+void adli_pool_clear(adli_pool *pool);
 /* Brings the fit up to date. */
 ADL_MUST adl_status adli_pool_fit(adli_pool_type *on);
 double adli_pool_delta(const adli_pool_type *on, const adli_pool_member *member, int type);

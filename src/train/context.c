@@ -145,6 +145,9 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         ctx->options.peer_timeout_ms = 1000 * ctx->env.peer_timeout_s;
     if (status == ADL_OK)
         status = adli_regrouping_new(&ctx->regrouping);
+    if (status == ADL_OK && ctx->env.prior &&
+        adli_metrics_prior(&ctx->metrics, ctx->env.prior) != ADL_OK)
+        adli_log(ctx, ADL_LOG_WARNING, "%s; it is not used", adl_error());
     if (status == ADL_OK && options->handle_signals)
         status = adli_signals_install(ctx);
     if (status == ADL_OK)

@@ -103,6 +103,7 @@ adl_status adli_env_load(adl_env *out)
     env.sched_version = text("ADAPTDL_SCHED_VERSION");
     env.tensorboard_logdir = text("ADAPTDL_TENSORBOARD_LOGDIR");
     env.job_secret = text("ADAPTDL_JOB_SECRET");
+    env.prior = text("ADAPTDL_PRIOR");
     if (text("ADAPTDL_MASTER_ADDR"))
         env.master_addr = text("ADAPTDL_MASTER_ADDR");
     adl_status status = number("ADAPTDL_MASTER_PORT", 0, 65535, &env.master_port);
@@ -146,7 +147,7 @@ adl_status adl_env_read(adl_env *out)
 }
 
 struct adli_env_copy {
-    char *text[8];
+    char *text[9];
 };
 
 adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy)
@@ -157,7 +158,7 @@ adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **c
         return adli_fail_memory("environment");
     const char **fields[] = {&out->checkpoint_path,    &out->share_path,     &out->job_id,
                              &out->master_addr,        &out->supervisor_url, &out->sched_version,
-                             &out->tensorboard_logdir, &out->job_secret};
+                             &out->tensorboard_logdir, &out->job_secret,     &out->prior};
     for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
         if (!*fields[i])
             continue;

@@ -122,6 +122,8 @@ adl_status adli_metrics_fit(adli_metrics *metrics)
             pthread_mutex_lock(&metrics->lock);
             metrics->perf = result.perf;
             metrics->fitted = true;
+            if (metrics->has_prior)
+                metrics->has_prior = adli_prior_holds(&metrics->prior.perf, points, count);
             pthread_mutex_unlock(&metrics->lock);
         }
     }
@@ -132,8 +134,11 @@ adl_status adli_metrics_fit(adli_metrics *metrics)
 bool adli_metrics_goodput(adli_metrics *metrics, double init_batch_size, adl_goodput *out)
 {
     pthread_mutex_lock(&metrics->lock);
-    bool known = metrics->fitted && metrics->have_grad;
-    *out = (adl_goodput){metrics->perf, metrics->grad, init_batch_size};
+    bool told = metrics->has_prior && metrics->prior.init_batch_size == init_batch_size;
+    bool known = told || (metrics->fitted && metrics->have_grad);
+    *out = (adl_goodput){told ? metrics->prior.perf : metrics->perf,
+                         metrics->have_grad || !told ? metrics->grad : metrics->prior.grad,
+                         init_batch_size};
     pthread_mutex_unlock(&metrics->lock);
     return known;
 }

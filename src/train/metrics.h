@@ -41,6 +41,8 @@ typedef struct adli_metrics {
     adl_grad_params grad;
     double progress;
     adli_job_facts facts;
+    bool has_prior; /* was told a model at the start, and nothing measured contradicts it */
+    adl_goodput prior;
     double elapsed_before_s; /* by earlier starts of the job */
     double started_s;        /* monotonic */
     bool off;                /* benchmarks: measure nothing */
@@ -71,6 +73,13 @@ double adli_metrics_progress(adli_metrics *metrics);
 
 /* Fits the step-time model if there is something new. Milliseconds; not on the path of a step. */
 ADL_MUST adl_status adli_metrics_fit(adli_metrics *metrics);
+/* ---- prior.c ---- */
+/* What the scheduler tells of jobs of this kind (ADAPTDL_PRIOR). EINVAL names what is wrong with it. */
+ADL_MUST adl_status adli_metrics_prior(adli_metrics *metrics, const char *text);
+/* Could these measurements be of a job of that kind? */
+bool adli_prior_holds(const adl_perf_params *perf, const adl_profile_point *points, size_t count);
+
+/* ---- metrics.c ---- */
 /* The job's model as far as known; false: not yet. */
 bool adli_metrics_goodput(adli_metrics *metrics, double init_batch_size, adl_goodput *out);
 /* Fills view; its points are freed by the caller. */

@@ -240,6 +240,81 @@ TEST(hints_are_checked_kept_and_used)
     close_world(&w);
 }
 
+/* Submits a job with a label and lets it start. */
+static const fake_group *start_labelled(world *w, const char *name, const char *application)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\n"
+             "metadata: {name: %s, labels: {adaptdl/application: %s}}\n"
+             "spec: {template: {spec: {containers: [{name: main, command: [sleep, '1']}]}}}\n",
+             name, application);
+    if (submit_text(w, text) != ADL_OK)
+        ADLT_FAIL("%s", adl_error());
+    step(w, 0);
+    step(w, 1);
+    const char *uid = uid_of(w, name);
+    for (int i = w->fake->group_count; i-- > 0;)
+        if (strcmp(w->fake->groups[i].uid, uid) == 0)
+            return &w->fake->groups[i];
+    ADLT_FAIL("%s was not started", name);
+    abort();
+}
+
+static const char profile_hints[] =
+    "{\"initBatchSize\":64,\"localBszBounds\":[16,64],\"globalBatchSize\":128,"
+    "\"maxBatchSize\":1024,\"maxProfiledReplicas\":2,\"gradientAccumulation\":true,"
+    "\"gradParams\":{\"norm\":1.0,\"var\":100.0},\"perfParams\":{\"alpha_c\":0.1,"
+    "\"beta_c\":0.01,\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,\"beta_r\":0.001,"
+    "\"gamma\":1.5},\"progress\":100,\"profile\":["
+    "{\"nodes\":1,\"replicas\":1,\"localBsz\":64,\"accumTime\":0.74,\"optimTime\":0.74},"
+    "{\"nodes\":1,\"replicas\":2,\"localBsz\":64,\"accumTime\":0.74,\"optimTime\":0.75}]}";
+
+/* What one job measured, the next of its application is told when it starts, by another daemon too. */
+TEST(a_job_is_told_what_others_of_its_application_measured)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 4));
+    w.fake->auto_ready = true;
+    const fake_group *first = start_labelled(&w, "first", "resnet");
+    CHECK(strstr(first->env, "ADAPTDL_PRIOR=") == NULL);
+    REQUIRE_OK(adli_core_hints(w.core, "default", "first", profile_hints, strlen(profile_hints)));
+    step(&w, 60);
+    REQUIRE_OK(adli_core_delete(w.core, "default", "first", &w.out));
+    w.fake->obedient = true;
+    step(&w, 1);
+    step(&w, 60);
+    step(&w, 60);
+    for (int turn = 0; turn < 2; turn++) {
+        const fake_group *second = start_labelled(&w, turn ? "third" : "second", "resnet");
+        CHECK(strstr(second->env,
+                     "ADAPTDL_PRIOR={\"initBatchSize\":64,\"gradParams\":{\"norm\":1") != NULL);
+        if (turn == 0) /* twice what was measured, at once */
+            CHECK_INT(second->replicas, 4);
+        REQUIRE_OK(reopen(&w));
+        step(&w, 1);
+    }
+    const fake_group *other = start_labelled(&w, "other", "bert");
+    CHECK(strstr(other->env, "ADAPTDL_PRIOR=") == NULL);
+    close_world(&w);
+}
+
+TEST(a_daemon_that_shares_no_models_tells_nothing)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 4));
+    w.config.share_models = false;
+    REQUIRE_OK(reopen(&w));
+    w.fake->auto_ready = true;
+    start_labelled(&w, "first", "resnet");
+    REQUIRE_OK(adli_core_hints(w.core, "default", "first", profile_hints, strlen(profile_hints)));
+    step(&w, 60);
+    const fake_group *second = start_labelled(&w, "second", "resnet");
+    CHECK(strstr(second->env, "ADAPTDL_PRIOR=") == NULL);
+    CHECK_INT(second->replicas, 1);
+    close_world(&w);
+}
+
 /* The time between two reports that was not trained is what the restart cost. */
 TEST(restart_costs_are_measured)
 {

@@ -509,6 +509,45 @@ TEST(the_data_may_be_gone_over_more_than_once)
     adlt_replicas_expect(&job, 1, run_slow_progress, 0);
 }
 
+/* A slow constant part and a large noise scale: large batches are best. */
+static const char prior[] = "{\"initBatchSize\":8,\"gradParams\":{\"norm\":0.01,\"var\":10},"
+                            "\"perfParams\":{\"alpha_c\":0.1,"
+                            "\"beta_c\":0.001,\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,"
+                            "\"beta_r\":0.001,\"gamma\":1.5}}";
+
+static void run_prior(adlt_replica *replica)
+{
+    adl_context *ctx = replica->ctx;
+    tally sums = {.examples = 64, .batch_size = 8};
+    adl_loader *loader = make_loader(replica, &sums);
+    REQUIRE_OK(adl_loader_autoscale(loader, 64, 0, 64, true));
+    CHECK_FAILS(adli_metrics_prior(&ctx->metrics, "{}"), ADL_EINVAL, "ADAPTDL_PRIOR");
+    CHECK_FAILS(adli_metrics_prior(&ctx->metrics, "nonsense"), ADL_EINVAL, "ADAPTDL_PRIOR");
+    REQUIRE_OK(adli_metrics_prior(&ctx->metrics, prior));
+    int first = 0;
+    ADL_EPOCHS (ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            first = first ? first : batch->size * (adl_loader_loop(loader)->accum_steps + 1);
+            step_progress(ctx, 10);
+        }
+    CHECK(first > 16); /* nothing was measured yet, and the initial batch size is 8 */
+    /* measurements that contradict it, not merely a slower machine, end its say */
+    adl_goodput model;
+    adl_profile_point points[2] = {{1, 1, 8, 0.5, 0.54, 0}, {1, 1, 64, 0.8, 0.82, 0}};
+    REQUIRE(adli_metrics_goodput(&ctx->metrics, 8, &model));
+    CHECK(adli_prior_holds(&model.perf, points, 2)); /* five times slower */
+    points[0].optim_time_s = 0.002;
+    CHECK(!adli_prior_holds(&model.perf, points, 2));
+    points[0].optim_time_s = NAN;
+    CHECK(!adli_prior_holds(&model.perf, points, 2));
+}
+
+TEST(the_first_batch_size_is_chosen_by_what_others_measured)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_prior, 0);
+}
+
 static void run_threshold(adlt_replica *replica)
 {
     adl_context *ctx = replica->ctx;

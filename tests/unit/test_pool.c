@@ -293,6 +293,58 @@ TEST(it_is_bounded)
     adli_pool_free(pool);
 }
 
+TEST(what_it_has_learned_can_be_saved_and_read_again)
+{
+    adli_pool *pool, *again;
+    adli_pool_member *member, *new;
+    adl_profile_point points[TAUGHT];
+    adli_buf text;
+    int type;
+    adli_buf_init(&text, 1 << 20);
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_type_of(pool, "t4", &type));
+    REQUIRE_OK(adli_pool_join(pool, "a", &member));
+    REQUIRE_OK(tell(pool, member, points, TAUGHT));
+    adli_pool_finished(pool, member, 500);
+    REQUIRE_OK(adli_pool_save(pool, &text));
+    REQUIRE_OK(adli_pool_new(true, &again));
+    REQUIRE_OK(adli_pool_type_of(again, "a100", &type)); /* another order of device types */
+    REQUIRE_OK(adli_pool_load(again, text.data, text.length));
+    CHECK_INT(adli_pool_type_count(again), 2);
+    REQUIRE_OK(adli_pool_join(again, "a", &new));
+    adl_goodput was, now;
+    REQUIRE(adli_pool_prior(pool, member, 0, &was));
+    REQUIRE(adli_pool_prior(again, new, 1, &now));
+    CHECK(memcmp(&was, &now, sizeof was) == 0);
+    CHECK(!adli_pool_prior(again, new, 0, &now));
+    CHECK_NEAR(adli_pool_total_work(again, new), 500, 1e-12);
+    adli_pool_leave(again, new);
+    adli_pool_free(again);
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"version\":2,\"types\":[],\"applications\":[]}",
+        "{\"version\":1,\"types\":[3],\"applications\":[]}",
+        "{\"version\":1,\"types\":[],\"applications\":[{}]}",
+        "{\"version\":1,\"types\":[\"\"],\"applications\":[{\"application\":\"a\","
+        "\"initBatchSize\":1,"
+        "\"maxBatchSize\":1,\"minLocalBsz\":1,\"maxLocalBsz\":1,\"accumulation\":true,\"gradSqr\":"
+        "1,"
+        "\"gradVar\":1,\"work\":0,\"finished\":0,\"points\":[[1,1,1,1,1,1]]}]}"};
+    REQUIRE_OK(adli_pool_new(true, &again));
+    for (size_t i = 0; i < ADLI_COUNT(bad); i++)
+        CHECK_INT(adli_pool_load(again, bad[i], strlen(bad[i])), ADL_EINVAL);
+    REQUIRE_OK(adli_pool_join(again, "a", &new));
+    CHECK(adli_pool_version(again, new) == 0);
+    adli_pool_leave(again, new);
+    adli_pool_free(again);
+    adli_pool_leave(pool, member);
+    adli_pool_free(pool);
+    adli_buf_fini(&text);
+}
+
 static adl_status whole_life(void)
 {
     adli_pool *pool;
