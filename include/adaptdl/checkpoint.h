@@ -19,7 +19,7 @@
  * generation that is still alive cannot overtake its successor.
  *
  * Threads: a store belongs to one thread at a time. It starts one thread of its own at the first
- * adl_checkpoint_save_async; callbacks, the log function included, run only on the thread that
+ * adl_checkpoint_save_async, or adl_checkpoint_due of a writer; callbacks, the log function included, run only on the thread that
  * called into the store. Nothing here installs signal handlers; the store's thread blocks all
  * signals. */
 #ifndef ADAPTDL_CHECKPOINT_H
@@ -142,6 +142,12 @@ typedef struct adl_checkpoint_functions {
 ADL_API ADL_MUST adl_status adl_checkpoint_register(adl_checkpoint *store, const char *name,
                                                     const adl_checkpoint_functions *functions,
                                                     void *user, adl_checkpoint_state **out);
+
+/* A hint that the state will be about so many bytes: memory for its copy is made ready by the store's
+ * thread, once adl_checkpoint_due is asked for the first time, so that the first save in the background
+ * waits no longer than later ones. A state that was loaded expects the size that it had then. */
+ADL_API void adl_checkpoint_expect(adl_checkpoint *store, adl_checkpoint_state *state,
+                                   size_t bytes);
 
 /* Removes a state: later checkpoints are without it (unless its old value is still pending). NULL is
  * fine. A save in the background keeps its copy. */

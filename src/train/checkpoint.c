@@ -294,6 +294,7 @@ adl_status adl_checkpoint_load_state(adl_checkpoint *store, adl_checkpoint_state
         if (status != ADL_OK)
             return adli_wrap(status, "state \"%s\": load", state->name);
     }
+    state->expected = value->length;
     retire(store, place);
     if (found)
         *found = true;

@@ -19,6 +19,7 @@ typedef struct adli_ckpt_io {
     int (*close)(int fd);
     int (*rename)(int dir, const char *from, const char *to);
     int (*unlink)(int dir, const char *name, int flags);
+    void (*begin)(int fd); /* a hint that the disk may begin with what was written; may be NULL */
 } adli_ckpt_io;
 
 extern const adli_ckpt_io adli_ckpt_system_io;

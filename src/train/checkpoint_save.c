@@ -61,6 +61,20 @@ static void perform(adli_save *save)
     snprintf(save->error, sizeof save->error, "%s", save->status == ADL_OK ? "" : adl_error());
 }
 
+/* Memory for the copies, every page of it touched: page faults cost as much as copying twice. The sizes
+ * that are expected are in items. */
+static void warm(adli_save *save)
+{
+    for (size_t i = 0; i < save->warm_count; i++) {
+        adl_sink *sink = &save->copies[i];
+        size_t bytes = save->items[i].length;
+        if (bytes > sink->max || sink->capacity > bytes ||
+            adli_grow(&sink->data, &sink->capacity, bytes + 1, 1) != 0)
+            continue;
+        memset(sink->data, 0, bytes);
+    }
+}
+
 static void *write_loop(void *argument)
 {
     adli_save *save = argument;
@@ -72,9 +86,13 @@ static void *write_loop(void *argument)
             break; /* what was requested is written before quitting */
         save->phase = ADLI_SAVE_WRITING;
         pthread_mutex_unlock(&save->lock);
-        perform(save);
+        if (save->warming)
+            warm(save);
+        else
+            perform(save);
         pthread_mutex_lock(&save->lock);
-        save->phase = ADLI_SAVE_DONE;
+        save->phase = save->warming ? ADLI_SAVE_IDLE : ADLI_SAVE_DONE;
+        save->warming = false;
         pthread_cond_broadcast(&save->changed);
     }
     pthread_mutex_unlock(&save->lock);
@@ -138,7 +156,7 @@ void adli_save_reap(adl_checkpoint *store)
 static bool is_busy(adl_checkpoint *store)
 {
     pthread_mutex_lock(&store->save.lock);
-    bool busy = store->save.phase != ADLI_SAVE_IDLE;
+    bool busy = store->save.phase != ADLI_SAVE_IDLE && !store->save.warming;
     pthread_mutex_unlock(&store->save.lock);
     return busy;
 }
@@ -335,6 +353,33 @@ adl_status adl_checkpoint_flush(adl_checkpoint *store)
     return status == ADL_OK ? ADL_OK : adli_fail(status, "%s", store->unreported_error);
 }
 
+void adl_checkpoint_expect(adl_checkpoint *store, adl_checkpoint_state *state, size_t bytes)
+{
+    (void)store;
+    state->expected = bytes;
+}
+
+/* The first interval has begun: there is time to make memory ready for the save at its end. */
+static void begin_warming(adl_checkpoint *store)
+{
+    adli_save *save = &store->save;
+    bool any = false;
+    if (is_busy(store) || make_room(store) != ADL_OK)
+        return; /* a save makes its memory itself, and says what it lacks */
+    save->warm_count = store->states_count;
+    for (size_t i = 0; i < store->states_count; i++) {
+        save->items[i].length = store->states[i]->expected;
+        any |= store->states[i]->expected > 0;
+    }
+    if (!any || !start_thread(save))
+        return;
+    pthread_mutex_lock(&save->lock);
+    save->warming = true;
+    save->phase = ADLI_SAVE_REQUESTED;
+    pthread_cond_broadcast(&save->changed);
+    pthread_mutex_unlock(&save->lock);
+}
+
 bool adl_checkpoint_due(adl_checkpoint *store, double now_s)
 {
     adli_save_reap(store);
@@ -343,6 +388,7 @@ bool adl_checkpoint_due(adl_checkpoint *store, double now_s)
     if (!store->due_started) {
         store->due_started = true;
         store->due_s = now_s;
+        begin_warming(store);
     }
     if (now_s - store->due_s < store->options.interval_s || is_busy(store))
         return false;

@@ -11,6 +11,7 @@ struct adl_checkpoint_state {
     char name[ADL_CHECKPOINT_NAME_MAX + 1];
     adl_checkpoint_functions functions;
     void *user;
+    size_t expected; /* bytes that it will probably save; 0: not known */
 };
 
 /* The life of a save: idle -> requested (by the caller) -> writing -> done (by the thread) -> idle (by
@@ -30,11 +31,13 @@ typedef struct adli_save {
     bool started; /* is there a thread? */
     bool quit;
     adli_save_phase phase;
+    bool warming; /* what is requested is not a save, but memory for the first one */
     adli_ckpt_plan plan;
     adli_ckpt_item *items; /* plan.items */
     size_t items_capacity;
     adl_sink *copies; /* [copies_count]; copies[i] holds the i-th registered state, by name */
     size_t copies_count, copies_capacity;
+    size_t warm_count; /* copies to be made ready */
     adli_ckpt_outcome outcome;
     adl_status status;
     char error[512];

@@ -1,5 +1,7 @@
 /* Writing one checkpoint so that it is either there completely or not at all:
- *   1. a temporary directory, one file per state in it, each fsync'ed
+ *   1. a temporary directory, one file per state in it, each fsync'ed: the kernel is told to begin with
+ *      each piece as soon as it is there, and the last OPEN_MAX files are waited for together, so that
+ *      the disk works while the next bytes are summed
  *   2. the manifest, which vouches for all of them, fsync'ed, and the temporary directory fsync'ed
  *   3. one rename to the final name: the instant at which the checkpoint exists
  *   4. fsync of the parent: from here on it survives a power failure
@@ -18,17 +20,20 @@
 #include <xxhash.h>
 #include <zstd.h>
 
-enum { CHUNK_BYTES = 1 << 20 };
+enum { CHUNK_BYTES = 1 << 20, BEGIN_BYTES = 4 << 20, OPEN_MAX = 32 };
 
 /* What writing the files of one checkpoint needs, allocated once for all of them. */
 typedef struct writer {
     const adli_ckpt_plan *plan;
     int dir; /* the temporary directory */
     XXH3_state_t *raw_sum, *stored_sum;
-    ZSTD_CCtx *compressor; /* NULL without compression */
-    unsigned char *packed; /* [CHUNK_BYTES], likewise */
-    int fd;                /* the file being written */
-    uint64_t stored;       /* its payload so far */
+    ZSTD_CCtx *compressor;  /* NULL without compression */
+    unsigned char *packed;  /* [CHUNK_BYTES], likewise */
+    int fd;                 /* the file being written */
+    uint64_t stored;        /* its payload so far */
+    int unsynced[OPEN_MAX]; /* files that are written and not safe yet, oldest first */
+    char unsynced_names[OPEN_MAX][ADLI_CKPT_FILE_NAME_MAX];
+    int unsynced_count;
 } writer;
 
 static adl_status write_all(const adli_ckpt_io *io, int fd, const unsigned char *data,
@@ -77,7 +82,11 @@ static adl_status put_stored(writer *w, const unsigned char *data, size_t length
 {
     XXH3_128bits_update(w->stored_sum, data, length);
     w->stored += length;
-    return write_all(w->plan->io, w->fd, data, length);
+    adl_status status = write_all(w->plan->io, w->fd, data, length);
+    bool enough = w->stored / BEGIN_BYTES != (w->stored - length) / BEGIN_BYTES;
+    if (status == ADL_OK && enough && w->plan->io->begin)
+        w->plan->io->begin(w->fd);
+    return status;
 }
 
 static adl_status put_raw(writer *w, const adli_ckpt_item *item)
@@ -155,6 +164,31 @@ static adl_status write_payload_and_header(writer *w, const adli_ckpt_item *item
     return write_at_start(w->plan->io, w->fd, bytes, header_bytes);
 }
 
+/* Makes the file that was written first safe. */
+static adl_status sync_oldest(writer *w)
+{
+    adl_status status = sync_and_close(w->plan->io, w->unsynced[0]);
+    if (status != ADL_OK)
+        adli_wrap(status, "%s", w->unsynced_names[0]);
+    w->unsynced_count--;
+    memmove(w->unsynced, w->unsynced + 1, (size_t)w->unsynced_count * sizeof w->unsynced[0]);
+    memmove(w->unsynced_names, w->unsynced_names + 1,
+            (size_t)w->unsynced_count * sizeof w->unsynced_names[0]);
+    return status;
+}
+
+/* All of them; when something has failed they are only closed. */
+static adl_status sync_rest(writer *w, adl_status status)
+{
+    while (w->unsynced_count > 0) {
+        if (status == ADL_OK)
+            status = sync_oldest(w);
+        else
+            w->plan->io->close(w->unsynced[--w->unsynced_count]);
+    }
+    return status;
+}
+
 static adl_status write_state(writer *w, const adli_ckpt_item *item, adli_ckpt_entry *entry)
 {
     char file[ADLI_CKPT_FILE_NAME_MAX];
@@ -164,12 +198,16 @@ static adl_status write_state(writer *w, const adli_ckpt_item *item, adli_ckpt_e
     if (w->fd < 0)
         return adli_fail(ADL_EIO, "%s: %s", file, strerror(errno));
     adl_status status = write_payload_and_header(w, item, &header);
-    if (status != ADL_OK)
+    if (status != ADL_OK) {
         w->plan->io->close(w->fd);
-    else
-        status = sync_and_close(w->plan->io, w->fd);
-    if (status != ADL_OK)
         return adli_wrap(status, "%s", file);
+    }
+    if (w->unsynced_count == OPEN_MAX)
+        status = sync_oldest(w);
+    w->unsynced[w->unsynced_count] = w->fd;
+    memcpy(w->unsynced_names[w->unsynced_count++], file, sizeof file);
+    if (status != ADL_OK)
+        return status;
     memcpy(entry->name, header.name, sizeof entry->name);
     entry->file_bytes = adli_ckpt_header_bytes(header.name) + header.stored_length;
     entry->header_sum = header.header_sum;
@@ -220,6 +258,7 @@ static adl_status write_files(writer *w, adli_ckpt_outcome *out)
         out->raw_bytes += plan->items[manifest.count].length;
         out->stored_bytes += entry->file_bytes;
     }
+    status = sync_rest(w, status);
     if (status == ADL_OK)
         status = write_manifest(w, &manifest, &manifest_bytes);
     out->stored_bytes += manifest_bytes;

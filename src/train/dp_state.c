@@ -8,6 +8,7 @@
 #include "train/dp.h"
 
 #include "base/mem.h"
+#include "train/checkpoint_store.h"
 #include "train/context.h"
 #include "train/meter.h"
 
@@ -130,12 +131,29 @@ static adl_status load(void *user, adl_source *source)
     return status == ADL_OK ? adli_meter_load(dp->meter, source) : status;
 }
 
+/* About what save writes: the arrays and the optimizer are nearly all of it. */
+static size_t saved_bytes(const adl_dp *dp)
+{
+    enum { ARRAY_BYTES = 256, OTHER_BYTES = 4096 }; /* a name and a length; the rest */
+    size_t bytes = OTHER_BYTES + dp->optim->save_size(dp->optim->self);
+    for (size_t i = 0; i < dp->params; i++)
+        bytes += ARRAY_BYTES + dp->places[i].param->count * sizeof(float);
+    for (size_t i = 0; i < dp->options.buffer_count; i++)
+        bytes += ARRAY_BYTES + dp->options.buffers[i].count * sizeof(float);
+    return bytes;
+}
+
 adl_status adli_dp_register(adl_dp *dp, bool *found)
 {
     char state[ADL_CHECKPOINT_NAME_MAX + 32];
     snprintf(state, sizeof state, "adaptdl.dp.%s", dp->name);
     adl_checkpoint_functions functions = {sizeof functions, save, load, NULL};
-    return adli_state(dp->ctx, state, &functions, dp, found);
+    adl_status status = adli_state(dp->ctx, state, &functions, dp, found);
+    adl_checkpoint_state *registered =
+        status == ADL_OK ? adli_checkpoint_find(dp->ctx->store, state) : NULL;
+    if (registered)
+        adl_checkpoint_expect(dp->ctx->store, registered, saved_bytes(dp));
+    return status;
 }
 
 static adl_status share_array(adl_group *group, const adl_param *param)

@@ -133,7 +133,9 @@ static adl_checkpoint *open_store(const char *directory, tensor *tensors, int le
     for (int i = 0; i < STATES; i++) {
         char name[16];
         snprintf(name, sizeof name, "tensor-%d", i);
-        MUST(adl_checkpoint_register(store, name, &functions, &tensors[i], NULL));
+        adl_checkpoint_state *state;
+        MUST(adl_checkpoint_register(store, name, &functions, &tensors[i], &state));
+        adl_checkpoint_expect(store, state, tensors[i].length);
     }
     return store;
 }
@@ -182,7 +184,7 @@ typedef struct bench {
     size_t total_bytes;
     char *copy; /* [total_bytes] */
     adl_checkpoint *raw, *packed;
-    double first_stall;
+    double first_stall, first_copy;
     series plain, saves, packs, copies, stalls, pack_stalls, loads;
 } bench;
 
@@ -208,9 +210,13 @@ static void set_up(bench *b, const char *root, size_t megabytes)
     }
     b->raw = open_store(b->raw_directory, b->tensors, 0);
     b->packed = open_store(b->packed_directory, b->tensors, 1);
-    b->first_stall = stall(b->raw); /* the copies are allocated here */
-    stall(b->packed);
     plain_copy(b->tensors, b->copy);
+    /* As in a training program: memory for the copies is made ready as the first interval begins. */
+    (void)adl_checkpoint_due(b->raw, 0);
+    MUST(adl_checkpoint_flush(b->raw));
+    b->first_copy = plain_copy(b->tensors, b->copy);
+    b->first_stall = stall(b->raw);
+    stall(b->packed);
 }
 
 /* The disk remembers what was done to it a moment ago: so plain and ours take turns in going first. */
@@ -239,7 +245,8 @@ static void report_all(bench *b)
     printf("%-34s %8.3f of the bytes\n", "   zstd stores",
            (double)info.stored_bytes / (double)info.raw_bytes);
     report("memcpy of the same bytes", memory, bytes, 0, "");
-    report("save_async: first stall", b->first_stall, bytes, memory, "memcpy");
+    report("save_async: first stall", b->first_stall, bytes, b->first_copy,
+           "the memcpy just before");
     report("save_async: stall", median(&b->stalls), bytes, memory, "memcpy");
     report("save_async, zstd: stall", median(&b->pack_stalls), bytes, memory, "memcpy");
     printf("%-34s %8.3f of plain write + fsync\n", "   a step waits", median(&b->stalls) / base);

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 static struct {
@@ -356,5 +357,54 @@ TEST(signals_do_not_reach_the_writing_thread)
     adl_checkpoint_close(store);
     sigaction(SIGTERM, &old, NULL);
     free(b.data);
+    remove_tree(directory);
+}
+
+/* Every page of the range is in memory. */
+static bool resident(const unsigned char *data, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *start = (unsigned char *)((uintptr_t)data / page * page);
+    size_t pages = ((size_t)(data + bytes - start) + page - 1) / page;
+    unsigned char *in = calloc(pages, 1);
+    bool all = in && mincore(start, pages * page, in) == 0;
+    for (size_t i = 0; i < pages && all; i++)
+        all = in[i] & 1;
+    free(in);
+    return all;
+}
+
+TEST(memory_for_the_first_save_is_made_ready_before)
+{
+    enum { BYTES = 3 << 20 };
+    const char *directory = fresh_directory();
+    adl_checkpoint_options options = ADL_CHECKPOINT_OPTIONS_INIT;
+    adl_checkpoint *store;
+    adl_checkpoint_state *state, *other;
+    blob b = blob_of(BYTES, 1), c = blob_of(100, 2);
+    REQUIRE_OK(adl_checkpoint_open(directory, &options, &store));
+    REQUIRE(add(store, "big", &b, &state) && add(store, "other", &c, &other));
+    adl_checkpoint_expect(store, state, BYTES);
+    CHECK(!adl_checkpoint_due(store, 1000)); /* the interval begins */
+    CHECK_OK(adl_checkpoint_flush(store));   /* nothing was saved, but the thread is done */
+    REQUIRE(store->save.copies_count == 2);
+    const unsigned char *data = store->save.copies[0].data;
+    REQUIRE(data && store->save.copies[0].capacity >= BYTES);
+    CHECK(resident(data, BYTES));
+    adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
+    adl_checkpoint_get_info(store, &info);
+    CHECK(info.saves_ok == 0 && !info.busy);
+    CHECK_OK(adl_checkpoint_save_async(store));
+    CHECK_OK(adl_checkpoint_flush(store));
+    CHECK(store->save.copies[0].data == data); /* the same memory was used */
+    adl_checkpoint_close(store);
+    REQUIRE_OK(adl_checkpoint_open(directory, &options, &store));
+    REQUIRE(add(store, "big", &b, &state));
+    bool found;
+    CHECK_OK(adl_checkpoint_load_state(store, state, &found));
+    CHECK(found && state->expected == BYTES); /* what was loaded is expected again */
+    adl_checkpoint_close(store);
+    free(b.data);
+    free(c.data);
     remove_tree(directory);
 }

@@ -93,8 +93,9 @@ static int faulty_unlink(int dir, const char *name, int flags)
     return faulty("unlink") ? -1 : unlinkat(dir, name, flags);
 }
 
-static const adli_ckpt_io faulty_io = {faulty_open,  faulty_mkdir, faulty_write,  faulty_pwrite,
-                                       faulty_fsync, faulty_close, faulty_rename, faulty_unlink};
+static const adli_ckpt_io faulty_io = {faulty_open,   faulty_mkdir,  faulty_write,
+                                       faulty_pwrite, faulty_fsync,  faulty_close,
+                                       faulty_rename, faulty_unlink, NULL};
 
 typedef struct pair {
     blob a, b;

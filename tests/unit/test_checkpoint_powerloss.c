@@ -140,8 +140,8 @@ static int tape_unlink(int dir, const char *name, int flags)
     return result;
 }
 
-static const adli_ckpt_io tape_io = {tape_open,  tape_mkdir, tape_write,  tape_pwrite,
-                                     tape_fsync, close,      tape_rename, tape_unlink};
+static const adli_ckpt_io tape_io = {tape_open, tape_mkdir,  tape_write,  tape_pwrite, tape_fsync,
+                                     close,     tape_rename, tape_unlink, NULL};
 
 /* ---- the disk after a crash ------------------------------------------------------------------- */
 
