@@ -11,6 +11,7 @@
 #include "adaptdl/status.h"
 
 #include "adaptdl/policy.h"
+#include "adaptdl/snapshot.h"
 
 #include "adaptdl/allreduce.h"
 #include "adaptdl/checkpoint.h"

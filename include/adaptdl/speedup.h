@@ -54,6 +54,10 @@ ADL_API adl_batch_choice adl_speedup_choice(adl_speedup *speedup, adl_shape shap
  * as well. 0 where nothing was measured, at most 50 in size. R without a model. */
 ADL_API double adl_speedup_rate(adl_speedup *speedup, adl_shape shape);
 
+/* What it was made of, type by type; borrowed. false: there is no such type. */
+ADL_API bool adl_speedup_type(const adl_speedup *speedup, size_t type, adl_type_model *out);
+ADL_API int adl_speedup_max_replicas(const adl_speedup *speedup);
+
 /* Was there a model? */
 ADL_API bool adl_speedup_known(const adl_speedup *speedup);
 

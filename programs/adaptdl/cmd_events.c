@@ -3,6 +3,8 @@
 #include "commands.h"
 #include "term.h"
 
+#include "base/file.h"
+
 #include "base/clock.h"
 #include "base/json.h"
 
@@ -202,6 +204,8 @@ const cli_command command_events = {
 
 /* ---- explain ---- */
 
+enum { SAVE = 256 };
+
 /* "node-0 x2, node-1", or "nothing" */
 static void put_allocation(adli_buf *out, const json_t *nodes)
 {
@@ -250,9 +254,23 @@ static void print_decision(const json_t *decision)
     putchar('\n');
 }
 
+/* The last round's snapshot, for a desk. */
+static int save_snapshot(cluster *k, const char *path)
+{
+    int status = cluster_ask(k, "GET", "/api/v1/snapshot", 0, NULL);
+    if (status != EXIT_DONE)
+        return status;
+    if (adli_file_write(path, k->answer.data, k->answer.length) != ADL_OK)
+        return report_error("explain", EXIT_USAGE);
+    fprintf(stderr, "the last round is in %s; adaptdl sim --snapshot %s decides it again\n", path,
+            path);
+    return EXIT_DONE;
+}
+
 static int run_explain(cli *c)
 {
     int limit = 10;
+    const char *save = NULL;
     char path[PATH_TEXT], rest[64];
     cluster k;
     job_name job;
@@ -260,12 +278,20 @@ static int run_explain(cli *c)
     for (int option; (option = cli_next(c)) != CLI_END;) {
         if (option < 0)
             return cli_result(option);
-        if (!cli_whole(c->value, 1, 10000, &limit))
+        if (option == SAVE)
+            save = c->value;
+        else if (!cli_whole(c->value, 1, 10000, &limit))
             return usage_error("explain", "-n %s: must be from 1 to 10000", c->value);
     }
-    if (cli_count(c) != 1)
+    if (cli_count(c) != 1 && !(save && cli_count(c) == 0))
         return usage_error("explain", "expected the name of one job");
     int status = cluster_open(&k, c);
+    if (status == EXIT_DONE && save)
+        status = save_snapshot(&k, save);
+    if (cli_count(c) == 0 || status != EXIT_DONE) {
+        cluster_close(&k);
+        return status;
+    }
     if (status == EXIT_DONE)
         status = cluster_job_name(&k, cli_argument(c, 0), &job);
     snprintf(rest, sizeof rest, "/decisions?limit=%d", limit);
@@ -286,6 +312,8 @@ static int run_explain(cli *c)
 
 static const cli_option explain_options[] = {
     {'n', "limit", "N", "the last N decisions (default 10)", NULL},
+    {SAVE, "save", "FILE",
+     "write the last round down: adaptdl sim --snapshot FILE decides it again", COMPLETE_FILE},
     {0},
 };
 

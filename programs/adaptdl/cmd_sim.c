@@ -1,5 +1,6 @@
 /* `adaptdl sim`: replays workloads through scheduling policies. */
 #include "commands.h"
+#include "replay.h"
 
 #include "base/file.h"
 #include "sim/report.h"
@@ -14,7 +15,8 @@
 enum { LIST_MAX = 64, OUTPUT_MAX_BYTES = 1 << 30 };
 
 typedef struct request {
-    const char *traces, *cluster, *json, *log, *svg;
+    const char *traces, *cluster, *json, *log, *svg, *snapshot;
+    bool policy_given;
     adli_sim_group groups[ADL_MAX_TYPES];
     bool pool_given;
     char *policies; /* our copy, cut at the commas */
@@ -75,6 +77,7 @@ static int parse_setting(request *r, char *text)
 
 static int parse_policies(request *r, const char *text)
 {
+    r->policy_given = true;
     free(r->policies);
     r->policy_count = 0;
     r->policies = strdup(text);
@@ -90,7 +93,8 @@ static int parse_policies(request *r, const char *text)
 }
 
 enum {
-    TRACES = 256,
+    SNAPSHOT = 255,
+    TRACES,
     POLICY,
     SET,
     NODES,
@@ -119,6 +123,9 @@ static int parse_option(request *r, int option, char *value)
     double n = 0;
     int status = EXIT_DONE;
     switch (option) {
+    case SNAPSHOT:
+        r->snapshot = value;
+        return EXIT_DONE;
     case TRACES:
         r->traces = value;
         break;
@@ -195,8 +202,13 @@ static int parse_options(request *r, cli *c)
     }
     if (!r->pool_given)
         r->batch.options.pool = r->batch.options.event;
+    if (r->snapshot && (cli_count(c) > 0 || r->traces || r->policy_count > 1))
+        return usage_error("sim", "--snapshot FILE goes without traces, workloads and a second "
+                                  "policy");
+    if (r->snapshot)
+        return -1;
     if (!r->traces)
-        return usage_error("sim", "--traces DIR is missing");
+        return usage_error("sim", "--traces DIR or --snapshot FILE is missing");
     if (cli_count(c) == 0)
         return usage_error("sim", "no workload given");
     return -1;
@@ -329,7 +341,10 @@ static int run_sim(cli *c)
                                          .resize_delay_s = -1,
                                          .recorded_delays = true};
     int exit_status = parse_options(&r, c);
-    if (exit_status < 0) {
+    if (exit_status < 0 && r.snapshot) {
+        exit_status = replay(r.snapshot, r.policy_given ? r.policy[0] : NULL, r.settings,
+                             r.setting_count, r.json);
+    } else if (exit_status < 0) {
         r.batch.policies = r.policy;
         r.batch.policy_count = r.policy_count;
         r.batch.options.settings = r.settings;
@@ -348,6 +363,9 @@ static int run_sim(cli *c)
 static const cli_option sim_options[] = {
     {TRACES, "traces", "DIR", "applications, a folder each (docs/simulator.md has the format)",
      COMPLETE_DIR},
+    {SNAPSHOT, "snapshot", "FILE",
+     "decide one round again that adaptdl explain --save wrote down (docs/snapshots.md)",
+     COMPLETE_FILE},
     {POLICY, "policy", "NAME[,...]", "one policy, or several to compare (default: rank)",
      "rank pollux tiresias optimus fifo"},
     {SET, "set", "KEY=VALUE", "change a constant of the policy; may be repeated", NULL},
@@ -383,10 +401,12 @@ static const cli_option sim_options[] = {
 const cli_command command_sim = {
     .name = "sim",
     .summary = "replay recorded workloads through scheduling policies",
-    .usage = "--traces DIR [OPTIONS] WORKLOAD.csv ...",
+    .usage = "--traces DIR [OPTIONS] WORKLOAD.csv ...\n--snapshot FILE [--policy NAME] [--set "
+             "KEY=VALUE] [--json FILE]",
     .text = "Replays recorded jobs through a scheduling policy and prints what became of them.",
     .options = sim_options,
-    .exits = "0 done, 2 wrong usage or bad input (one line says what and where).",
+    .exits = "0 done, 1 a snapshot was decided otherwise than it was then, 2 wrong usage or bad "
+             "input (one line says what and where).",
     .examples = "adaptdl sim --traces examples/traces --nodes 4 --policy rank,fifo "
                 "examples/traces/workload-small.csv",
     .arguments = COMPLETE_FILE,

@@ -32,6 +32,7 @@ static const adli_httpd_route ROUTES[] = {
     {"GET", JOB "/decisions", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_job_decisions},
     {"GET", JOB "/files", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_files},
     {"GET", "/api/v1/decisions", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_decisions},
+    {"GET", "/api/v1/snapshot", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_snapshot},
     {"GET", "/api/v1/nodes", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_nodes},
     {"POST", "/api/v1/nodes/{}/drain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_drain},
     {"POST", "/api/v1/nodes/{}/undrain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_undrain},

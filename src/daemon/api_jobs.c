@@ -125,6 +125,15 @@ adli_httpd_verdict adli_api_decisions(void *user, adli_httpd_request *request)
     return decisions(user, request, NULL, NULL);
 }
 
+adli_httpd_verdict adli_api_snapshot(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_snapshot(api->core, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
 adli_httpd_verdict adli_api_nodes(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;

@@ -380,6 +380,7 @@ void adli_core_free(adli_core *core)
     free(core->ends);
     free(core->sched_nodes);
     free(core->nodes);
+    free(core->saved);
     free(core->dashboard);
     free(core->supervisor);
     free(core->state_dir);

@@ -108,6 +108,9 @@ ADL_MUST adl_status adli_core_drain(adli_core *core, const char *node, bool drai
  * wait, no round is run. Nodes that were drained one by one stay so afterwards. Appends the Cluster. */
 ADL_MUST adl_status adli_core_drain_all(adli_core *core, bool drain, adli_buf *out);
 ADL_MUST adl_status adli_core_cluster(adli_core *core, adli_buf *out);
+/* The snapshot of the last round and what was decided, docs/snapshots.md. ENOENT: there was no round yet, or it
+ * was of so many jobs that it was not kept: the next one is. */
+ADL_MUST adl_status adli_core_snapshot(adli_core *core, adli_buf *out);
 ADL_MUST adl_status adli_core_metrics(adli_core *core, adli_buf *out);
 
 /* ---- events ---- */

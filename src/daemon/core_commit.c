@@ -3,6 +3,7 @@
 #include "daemon/core_impl.h"
 
 #include "base/json_write.h"
+#include "adaptdl/snapshot.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -57,15 +58,6 @@ void adli_core_event(adli_core *core, double now_s, const char *type, const char
 static void put_decision(adli_core *core, const adli_kept_job *job, int index, double now_s,
                          adli_buf *out)
 {
-    static const char *const reasons[] = {[ADL_REASON_KEPT] = "kept",
-                                          [ADL_REASON_STARTED] = "started",
-                                          [ADL_REASON_GREW] = "grew",
-                                          [ADL_REASON_SHRANK] = "shrank",
-                                          [ADL_REASON_MOVED] = "moved",
-                                          [ADL_REASON_SUSPENDED] = "suspended",
-                                          [ADL_REASON_WAITING] = "waiting",
-                                          [ADL_REASON_PINNED] = "pinned",
-                                          [ADL_REASON_IMPOSSIBLE] = "impossible"};
     const adl_snapshot *snapshot = adli_cluster_snapshot(core->cluster);
     const adl_decision *decision = adli_cluster_decision(core->cluster);
     const adl_job_decision *now = &decision->jobs[index];
@@ -79,7 +71,7 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
     adli_nodes_list_json(core, "after", now->nodes, now->replicas, out);
     adli_jw_number(out, "speedup", now->speedup);
     adli_jw_number(out, "restartCost", now->restart_cost);
-    adli_jw_text(out, "reason", reasons[now->reason]);
+    adli_jw_text(out, "reason", adl_reason_name(now->reason));
     adli_jw_number(out, "nextReplicas", more ? now->next_replicas : NAN);
     adli_jw_number(out, "nextGain", more ? now->next_gain : NAN);
     adli_jw_text(out, "rival", rival ? snapshot->jobs[now->rival].name : NULL);

@@ -7,7 +7,9 @@
  *                        the group is over: it is forgotten, again harmlessly. */
 #include "daemon/core_impl.h"
 
+#include "adaptdl/snapshot.h"
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -193,6 +195,43 @@ static void remember_before(adli_core *core)
     }
 }
 
+/* The round's snapshot; NULL: not now. It is written before the decision, which changes what it points to. */
+static char *write_snapshot(adli_core *core, double now_s)
+{
+    char *text = NULL;
+    pthread_mutex_lock(&core->lock);
+    bool wanted = core->save || core->active_count <= ADLI_SAVED_JOBS_MAX;
+    core->save = false;
+    pthread_mutex_unlock(&core->lock);
+    if (wanted && (adli_cluster_prepare(core->cluster, now_s) != ADL_OK ||
+                   adl_snapshot_write(adli_cluster_snapshot(core->cluster), core->policy, NULL,
+                                      &text) != ADL_OK))
+        adli_say(ADL_LOG_WARNING, "snapshot: %s", adl_error());
+    return text;
+}
+
+/* Takes the text. */
+static void keep_snapshot(adli_core *core, char *snapshot)
+{
+    char *decision = NULL;
+    adli_buf out;
+    adli_buf_init(&out, 1 << 30);
+    if (snapshot && adl_decision_write(adli_cluster_snapshot(core->cluster),
+                                       adli_cluster_decision(core->cluster), &decision) == ADL_OK) {
+        adli_buf_append(&out, snapshot, strlen(snapshot) - 1);
+        adli_jw_raw(&out, "decision", decision);
+        adli_jw_close(&out, '}');
+    }
+    free(decision);
+    free(snapshot);
+    if (adli_buf_check(&out) != ADL_OK)
+        adli_buf_fini(&out);
+    pthread_mutex_lock(&core->lock);
+    free(core->saved);
+    core->saved = out.data;
+    pthread_mutex_unlock(&core->lock);
+}
+
 static void run_round(adli_core *core, double now_s)
 {
     double from_s = adli_monotonic_s();
@@ -200,7 +239,12 @@ static void run_round(adli_core *core, double now_s)
     core->placeless = false;
     core->round_wanted_s = HUGE_VAL;
     adli_orders orders;
+    char *snapshot = write_snapshot(core, now_s);
     adl_status status = adli_cluster_round(core->cluster, now_s, &orders);
+    if (status == ADL_OK)
+        keep_snapshot(core, snapshot);
+    else
+        free(snapshot);
     note_orders(core, orders);
     adli_core_touch_active(core);
     double took_s = adli_monotonic_s() - from_s;

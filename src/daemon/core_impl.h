@@ -35,6 +35,8 @@ enum {
     ADLI_MESSAGE_MAX = 4096,
     ADLI_APPLICATION_SIZE = 512,
     ADLI_PHASES = ADLI_FAILED + 1,
+    ADLI_SAVED_JOBS_MAX =
+        1000,              /* the snapshot of a round of more is written down only when asked for */
     ADLI_FORGIVE_S = 3600, /* a group that ran this long wipes out earlier failures */
     ADLI_GONE_KEPT_S = 60, /* a node that is gone is shown as lost for so long */
 };
@@ -170,6 +172,8 @@ struct adli_core {
     adli_counters counters;
     double opened_s, last_round_s, next_round_s;
     double last_created_s;
+    char *saved;   /* the last round's snapshot and decision as JSON; may be NULL */
+    bool save;     /* the next round's is wanted, however large */
     bool draining; /* adli_core_drain_all: nothing is started anywhere */
     void (*wake)(void *user);
     void *wake_user;

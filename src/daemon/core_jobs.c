@@ -160,6 +160,19 @@ adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 
+adl_status adli_core_snapshot(adli_core *core, adli_buf *out)
+{
+    pthread_mutex_lock(&core->lock);
+    bool there = core->saved != NULL;
+    if (there)
+        adli_buf_puts(out, core->saved);
+    core->save = !there;
+    pthread_mutex_unlock(&core->lock);
+    return there ? adli_buf_check(out)
+                 : adli_fail(ADL_ENOENT,
+                             "no snapshot of a round was kept yet; ask again after the next round");
+}
+
 adl_status adli_core_open_file(adli_core *core, const char *ns, const char *name, const char *path,
                                adli_opened *out)
 {

@@ -33,6 +33,9 @@ typedef struct type_memo {
     memo_entry *memo;
     residual *residuals[2]; /* [N > 1]: by ascending replicas */
     size_t residual_count[2];
+    double speed;
+    adl_profile_point *profile; /* as it was given: for whoever writes the memo down */
+    size_t profile_count;
 } type_memo;
 
 struct adl_speedup {
@@ -183,6 +186,7 @@ static adl_status fill(adl_speedup *speedup, const adl_type_model *types)
     for (size_t t = 0; t < speedup->type_count && status == ADL_OK; t++) {
         type_memo *on = &speedup->types[t];
         on->known = types[t].model != NULL;
+        on->speed = types[t].speed;
         on->ratio = on->known ? 1 : first->speed > 0 ? fmax(types[t].speed, 0) / first->speed : 0;
         if (!on->known)
             continue;
@@ -194,6 +198,12 @@ static adl_status fill(adl_speedup *speedup, const adl_type_model *types)
         on->memo = adli_calloc(speedup->memo_size, sizeof *on->memo);
         if (!on->memo)
             return adli_fail_memory("speedup memo");
+        on->profile_count = types[t].profile ? types[t].profile_count : 0;
+        if (on->profile_count > 0) {
+            on->profile = adli_memdup(types[t].profile, on->profile_count, sizeof *on->profile);
+            if (!on->profile)
+                return adli_fail_memory("profile of a job");
+        }
         status = measure(on, &types[t], (int)t);
     }
     return status;
@@ -244,6 +254,7 @@ void adl_speedup_free(adl_speedup *speedup)
         free(speedup->types[t].residuals[1]);
         free(speedup->types[t].residuals[0]);
         free(speedup->types[t].memo);
+        free(speedup->types[t].profile);
     }
     free(speedup->types);
     free(speedup);
@@ -283,6 +294,29 @@ adl_batch_choice adl_speedup_choice(adl_speedup *speedup, adl_shape shape)
     if (!(ratio > 0))
         return (adl_batch_choice){0};
     return (adl_batch_choice){ratio * entry->goodput, entry->local_bsz, entry->accum_steps};
+}
+
+bool adl_speedup_type(const adl_speedup *speedup, size_t type, adl_type_model *out)
+{
+    *out = (adl_type_model){0};
+    if (type >= speedup->type_count)
+        return false;
+    if (!speedup->types)
+        return true;
+    const type_memo *on = &speedup->types[type];
+    out->speed = on->speed;
+    if (on->known) {
+        out->model = &on->model;
+        out->limits = &on->limits;
+        out->profile = on->profile;
+        out->profile_count = on->profile_count;
+    }
+    return true;
+}
+
+int adl_speedup_max_replicas(const adl_speedup *speedup)
+{
+    return speedup->max_replicas;
 }
 
 bool adl_speedup_known(const adl_speedup *speedup)

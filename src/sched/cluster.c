@@ -401,10 +401,18 @@ static void rebuild_busy(adli_cluster *cluster)
     }
 }
 
+adl_status adli_cluster_prepare(adli_cluster *cluster, double now_s)
+{
+    adl_status status = make_snapshot(cluster, now_s);
+    cluster->prepared = status == ADL_OK;
+    return status;
+}
+
 adl_status adli_cluster_round(adli_cluster *cluster, double now_s, adli_orders *orders)
 {
     *orders = (adli_orders){0};
-    adl_status status = make_snapshot(cluster, now_s);
+    adl_status status = cluster->prepared ? ADL_OK : make_snapshot(cluster, now_s);
+    cluster->prepared = false;
     if (status == ADL_OK)
         status = adl_policy_decide(cluster->options.policy, &cluster->snapshot, &cluster->decision);
     cluster->last_round_s = now_s;

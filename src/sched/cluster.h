@@ -137,6 +137,10 @@ bool adli_fits_ever(const char *const *resource_names, int resource_count, const
                     int node_count, const adl_resources *request, int min_replicas, char *why,
                     size_t size);
 
+/* Makes the snapshot of the round that follows at once with the same time, for whoever wants to write it
+ * down: the round changes what it points to. */
+ADL_MUST adl_status adli_cluster_prepare(adli_cluster *cluster, double now_s);
+
 /* One allocation round: asks the policy for all unfinished jobs, then advances. */
 ADL_MUST adl_status adli_cluster_round(adli_cluster *cluster, double now_s, adli_orders *orders);
 

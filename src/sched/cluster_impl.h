@@ -57,6 +57,7 @@ struct adli_cluster {
     adl_job *views; /* the round's snapshot */
     int *view_job;  /* their numbers */
     size_t view_capacity, view_job_capacity;
+    bool prepared; /* the snapshot is that of the round to come */
     adl_snapshot snapshot;
     adl_decision decision;
 

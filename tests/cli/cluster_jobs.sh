@@ -287,6 +287,19 @@ COMP_WORDS=(adaptdl logs lo) COMP_CWORD=2; _adaptdl "$bin/adaptdl"
 COMP_WORDS=(adaptdl drain "") COMP_CWORD=2; _adaptdl "$bin/adaptdl"
 [ "${COMPREPLY[*]}" = "node-0 node-1" ] && ok names_of_nodes_are_completed || not_ok names_of_nodes_are_completed "${COMPREPLY[*]}"
 
+# ---- a decision on a desk ----
+call explain --save "$tmp/round.json" long; check a_round_is_saved 0 'sim --snapshot'
+call sim --snapshot "$tmp/round.json"; check it_is_decided_again 0 '^default/long ' 'the same decision as then'
+call sim --snapshot "$tmp/round.json" --json -; check as_json_too 0 '"name":"default/long"'
+call sim --snapshot "$tmp/round.json" --policy fifo; check by_another_policy 0 '^default/long '
+call sim --snapshot "$tmp/round.json" --set hep=2; check with_another_constant 0 '^default/long '
+sed 's/"version":1/"version":9/' "$tmp/round.json" >"$tmp/later.json"
+call sim --snapshot "$tmp/later.json"; check a_later_version_is_refused 2 'of version 9'
+sed 's/"reason":"[a-z]*"/"reason":"moved"/' "$tmp/round.json" >"$tmp/other.json"
+call sim --snapshot "$tmp/other.json"; check another_decision_is_told 1 'not what was decided then'
+call sim --snapshot "$tmp/none.json"; check no_such_snapshot 2 'none.json'
+call sim --snapshot "$tmp/round.json" x.csv; check a_snapshot_goes_alone 2 'goes without'
+
 # ---- down and up again ----
 call down; check down_stops_the_jobs 0 '^stopped$'
 [ -z "$(cluster_processes)" ] && ok no_process_is_left || not_ok no_process_is_left "$(cluster_processes)"

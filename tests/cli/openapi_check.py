@@ -257,6 +257,7 @@ def cluster(c):
         time.sleep(0.1)
     else:
         problems.append("no decision was made")
+    c.call("getSnapshot", 200)
     last = c.call("getEvents", 200).json()["last"]
     c.call("getEvents", 200, params={"since": str(last - 1), "job": "default/runner"})
     c.call("getEvents", 400, params={"job": "nonsense"})
@@ -374,6 +375,7 @@ def main():
         daemon = Daemon(state, "--interval", "1")
         c = Checker(daemon)
         try:
+            c.call("getSnapshot", 404)  # nothing was decided yet
             submit_and_look(c)
             files_and_logs(c)
             replicas(c)

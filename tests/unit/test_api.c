@@ -190,6 +190,11 @@ adl_status adli_core_drain_all(adli_core *c, bool drain, adli_buf *out)
     return answer(drain ? "{\"draining\":true}" : "{\"draining\":false}", out);
 }
 
+adl_status adli_core_snapshot(adli_core *c, adli_buf *out)
+{
+    return c->ready ? answer("{\"version\":1}", out) : adli_fail(ADL_ENOENT, "no snapshot");
+}
+
 adl_status adli_core_cluster(adli_core *c, adli_buf *out)
 {
     (void)c;

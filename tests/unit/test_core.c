@@ -1,5 +1,6 @@
 /* The daemon's core with a backend that only pretends and a clock that the test moves: what callers see,
  * what is written down and what is asked of the backend. */
+#include "adaptdl/snapshot.h"
 #include "core_world.h"
 #include "image/image.h"
 
@@ -555,6 +556,47 @@ TEST(draining_all_is_one_step_that_is_remembered_and_undone)
     CHECK_INT(events_with(&w, "ClusterDrained"), 1);
     CHECK_INT(events_with(&w, "ClusterUndrained"), 1);
     CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+/* The last round, as a reader elsewhere sees it: decided again, it is the same. */
+static void check_snapshot(world *w, int jobs)
+{
+    adl_record *record = NULL;
+    adl_policy *policy = NULL;
+    adl_decision decision = {0};
+    adli_buf_clear(&w->out);
+    REQUIRE_OK(adli_core_snapshot(w->core, &w->out));
+    REQUIRE_OK(adl_record_parse(w->out.data, w->out.length, &record));
+    REQUIRE_OK(adl_record_policy(record, NULL, &policy));
+    REQUIRE_OK(adl_policy_decide(policy, adl_record_snapshot(record), &decision));
+    CHECK(adl_record_decided(record));
+    CHECK_INT(adl_record_difference(record, &decision), -1);
+    CHECK_INT(decision.job_count, jobs);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adl_record_free(record);
+}
+
+TEST(a_round_is_written_down_and_decided_again)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 2));
+    CHECK_FAILS(adli_core_snapshot(w.core, &w.out), ADL_ENOENT, "no snapshot");
+    REQUIRE_OK(submit(&w, "one", ""));
+    REQUIRE_OK(submit(&w, "two", ""));
+    step(&w, 0);
+    REQUIRE_OK(adli_core_hints(w.core, "default", "one", good_hints, strlen(good_hints)));
+    for (int i = 0; i < 4; i++) {
+        step(&w, 61);
+        check_snapshot(&w, 2);
+    }
+    /* a round in which something changes is the one that is hard: its jobs are not where they were */
+    REQUIRE_OK(submit(&w, "three", "  minReplicas: 2\n"));
+    step(&w, 61);
+    step(&w, 61);
+    check_snapshot(&w, 3);
+    CHECK(strstr(w.out.data, "\"policy\":\"rank\",\"parameters\":{"));
     close_world(&w);
 }
 
