@@ -97,12 +97,14 @@ static double rate(const candidate *c, int replicas)
     return adl_speedup_rate(c->job->model, adl_shape_of(nodes, replicas));
 }
 
-/* 1, 2, 4 ... below a node's size, then whole nodes. */
+/* 1, 2, 4 ... below a node's size, then whole nodes; beyond 16 of them in steps of an eighth, so that a
+ * job on a large cluster has tens of sizes to choose from, not hundreds. */
 static int next_size(const candidate *c, int n)
 {
+    int size = c->node_size > 0 ? c->node_size : 1, nodes = n / size;
     if (n < c->node_size)
         return 2 * n < c->node_size ? 2 * n : c->node_size;
-    return n + (c->node_size > 0 ? c->node_size : 1);
+    return n + size * (nodes >= 16 ? nodes / 8 : 1);
 }
 
 static double devices(const rank *r, const candidate *c)

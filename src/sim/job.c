@@ -87,6 +87,7 @@ adl_status adli_sim_job_place(adli_sim_job *job, const int *nodes, int replicas,
                               double delay_s, const adl_goodput *prior)
 {
     job->nodes = 0;
+    job->timed.local_bsz = 0;
     job->replicas = replicas;
     for (int i = 0; i < replicas; i++) {
         if (i == 0 || nodes[i] != nodes[i - 1])
@@ -154,7 +155,13 @@ static adl_status run_stretch(adli_sim_job *job, double *seconds, double interfe
     const adli_app *app = job->app;
     double batch = (double)job->replicas * job->local_bsz * (job->accum_steps + 1);
     double step_s, sync_s;
-    adli_app_step_time(app, job->shape, job->nodes, job->local_bsz, &step_s, &sync_s);
+    if (job->timed.local_bsz != job->local_bsz) {
+        adli_app_step_time(app, job->shape, job->nodes, job->local_bsz, &job->timed.step_s,
+                           &job->timed.sync_s);
+        job->timed.local_bsz = job->local_bsz;
+    }
+    step_s = job->timed.step_s;
+    sync_s = job->timed.sync_s;
     if (job->compute_factor != 1 || job->sync_factor != 1) {
         double compute_s = (step_s - sync_s) * job->compute_factor;
         sync_s *= job->sync_factor;

@@ -41,6 +41,10 @@ typedef struct adli_sim_job {
         adl_goodput model;
         int nodes, replicas, type, local_bsz, accum_steps;
     } chosen; /* for what (m, s) was last chosen */
+    struct {
+        int local_bsz; /* 0: not asked since it was placed */
+        double step_s, sync_s;
+    } timed; /* its true times where it is */
 } adli_sim_job;
 
 ADL_MUST adl_status adli_sim_job_init(adli_sim_job *job, const adli_app *app, int fixed_batch,

@@ -1,6 +1,7 @@
 /* How long one decision takes: each policy on the published cluster (16 nodes of 4 GPUs, 160 jobs) and
  * the fast ones on a large one (512 nodes of 4 GPUs, 5000 jobs). The cluster is taken through rounds in
- * which a tenth of the jobs report anew, as jobs do, so that a decision pays for the models it asks.
+ * which a tenth of the jobs report anew, as jobs do, so that a decision pays for the models it asks. Where
+ * models are shared, rank weighs by prices.
  * Prints the median and 95th percentile of CPU time. */
 #include "base/clock.h"
 #include "sim/simulate.h"
@@ -23,7 +24,7 @@ static void refresh(adlt_world *world, adli_rng *rng, int part)
 
 static const char *only; /* the policy named on the command line */
 
-static void measure(const char *name, int nodes, int jobs, int rounds)
+static void measure(const char *name, bool shared, int nodes, int jobs, int rounds)
 {
     adli_rng rng;
     adlt_world world;
@@ -34,6 +35,7 @@ static void measure(const char *name, int nodes, int jobs, int rounds)
     double *times_ms = calloc((size_t)rounds, sizeof *times_ms);
     adli_rng_init(&rng, 7);
     adlt_world_uniform(&world, &rng, nodes, NODE_DEVICES, jobs);
+    world.snapshot.shared_models = shared;
     if (!times_ms || adl_policy_new(name, &policy) != ADL_OK)
         abort();
     for (int round = 0; round < rounds; round++) {
@@ -46,8 +48,9 @@ static void measure(const char *name, int nodes, int jobs, int rounds)
         adlt_world_apply(&world, &decision);
     }
     qsort(times_ms, (size_t)rounds, sizeof *times_ms, adli_by_double);
-    printf("%-10s %6d GPUs %6d jobs   median %9.3f ms   p95 %9.3f ms\n", name, nodes * NODE_DEVICES,
-           jobs, adli_quantile(times_ms, (size_t)rounds, 0.5),
+    printf("%-10s %-6s %6d GPUs %6d jobs   median %9.3f ms   p95 %9.3f ms\n", name,
+           shared ? "shared" : "", nodes * NODE_DEVICES, jobs,
+           adli_quantile(times_ms, (size_t)rounds, 0.5),
            adli_quantile(times_ms, (size_t)rounds, 0.95));
     free(times_ms);
     adl_decision_fini(&decision);
@@ -59,14 +62,16 @@ int main(int argc, char **argv)
 {
     only = argc > 1 ? argv[1] : NULL;
     printf("One decision (CPU time), a tenth of the jobs with new models each round\n");
-    measure("rank", 16, 160, 300);
-    measure("pollux", 16, 160, 20);
-    measure("pollux", 16, 40, 20);
-    measure("tiresias", 16, 160, 300);
-    measure("optimus", 16, 160, 300);
-    measure("fifo", 16, 160, 300);
-    measure("rank", 512, 5000, 20);
-    measure("tiresias", 512, 5000, 20);
-    measure("fifo", 512, 5000, 20);
+    measure("rank", false, 16, 160, 300);
+    measure("rank", true, 16, 160, 300);
+    measure("pollux", false, 16, 160, 20);
+    measure("pollux", false, 16, 40, 20);
+    measure("tiresias", false, 16, 160, 300);
+    measure("optimus", false, 16, 160, 300);
+    measure("fifo", false, 16, 160, 300);
+    measure("rank", false, 512, 5000, 20);
+    measure("rank", true, 512, 5000, 20);
+    measure("tiresias", false, 512, 5000, 20);
+    measure("fifo", false, 512, 5000, 20);
     return 0;
 }
