@@ -9,7 +9,7 @@ configure = [ -f $(1)/build.ninja ] || { echo "configure  $(1)"; $(2) $(CMAKE) -
 ninja = echo "build      $(1)"; ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
 .PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-python test-browser \
-	asan bench bench-torch wheel install check fuzz clean
+	asan bench bench-torch wheel install docs check fuzz clean
 
 all: build
 	@echo "ready      $(BUILD)/bin"
@@ -26,6 +26,7 @@ help:
 ## make python   the Python package for PYTHONPATH (build/python/lib)
 ## make wheel    the Python package, in dist/
 ## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
+## make docs     the documentation as a site with a search, C and Python reference (build/docs/html)
 ## make check    format, lint, layering, symbols, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
 ## make fuzz     a long fuzzing run (FUZZ_SECONDS each, default 300)
@@ -83,6 +84,10 @@ wheel: setup
 	@tools/setup python
 	@/usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
+
+docs: python
+	@tools/setup docs
+	@tools/docs
 
 install: build
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX) >/dev/null

@@ -81,7 +81,7 @@ class Accumulator(MutableMapping):
     sees in ``synchronized()`` are the values that it saw before.
 
     Args:
-        *args, **kwargs: Initial contents, as for dict; the same on every replica.
+        args, kwargs: Initial contents, as for dict; the same on every replica.
     """
 
     def __init__(self, *args, **kwargs):
@@ -130,7 +130,7 @@ class Accumulator(MutableMapping):
         """Add to the sums. Unlike ``dict.update`` this adds, in both modes.
 
         Args:
-            *args, **kwargs: As for ``dict.update``: a mapping, or an iterable of pairs, of amounts.
+            args, kwargs: As for ``dict.update``: a mapping, or an iterable of pairs, of amounts.
         """
         self._apply(False, args, kwargs)
 
@@ -138,7 +138,7 @@ class Accumulator(MutableMapping):
         """Subtract from the sums.
 
         Args:
-            *args, **kwargs: As for :meth:`update`.
+            args, kwargs: As for :meth:`update`.
         """
         self._apply(True, args, kwargs)
 
