@@ -1,5 +1,5 @@
-/* Option structs that grow: their first member is size_t size, set by the _INIT macro that the caller was
- * compiled with. One rule for all of them. */
+/* Option structs that grow: their first member is size_t size, set by the _INIT macro (or sizeof) that the caller
+ * was compiled with. One rule for all of them. */
 #ifndef ADLI_OPTIONS_H
 #define ADLI_OPTIONS_H
 
@@ -8,9 +8,8 @@
 #include <stddef.h>
 
 /* Copies what the caller knows over *own, which holds the defaults and is own_size bytes long; own's size
- * stays. A caller of an older version has a smaller struct: what it does not know keeps its default. A newer
- * one's may be larger, as long as it asks for nothing there that we do not know (it is all zero). EINVAL
- * else, or when the size is not set; `what` names the struct. */
+ * stays. A caller of an older version has a smaller struct: what it does not know keeps its default. EINVAL, with
+ * the name of the struct, when the size is not set, or is that of a newer version. given NULL: the defaults. */
 ADL_MUST adl_status adli_options_take(const char *what, void *own, size_t own_size,
                                       const void *given);
 

@@ -4,6 +4,7 @@
 #include "comm/group_impl.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -56,9 +57,7 @@ static void free_forming(adl_forming *forming)
 static adl_status copy_options(adl_forming *forming, const adl_group_options *given)
 {
     adl_group_options *options = &forming->options;
-    *options = (adl_group_options)ADL_GROUP_OPTIONS_INIT;
-    memcpy(options, given, given->size);
-    options->size = sizeof *options;
+    *options = *given;
     const char *master_addr = options->master_addr;
     const void *secret = options->secret;
     if (master_addr)
@@ -76,20 +75,21 @@ static adl_status copy_options(adl_forming *forming, const adl_group_options *gi
 
 adl_status adl_group_begin(const adl_group_options *given, adl_forming **out)
 {
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
     *out = NULL;
-    if (given->size == 0 || given->size > sizeof *given)
-        return adli_fail(ADL_EINVAL, "group: options of %zu bytes, this library knows %zu",
-                         given->size, sizeof *given);
+    adl_status status = adli_options_take("adl_group_options", &options, sizeof options, given);
+    if (status != ADL_OK)
+        return status;
     adl_forming *forming = adli_calloc(1, sizeof *forming);
-    adl_status status = forming ? copy_options(forming, given) : adli_fail_memory("a group");
+    status = forming ? copy_options(forming, &options) : adli_fail_memory("a group");
     if (status == ADL_OK)
         status = adli_thread_start(&forming->thread, "adl-form", form, forming);
     if (status == ADL_OK) {
         *out = forming;
         return ADL_OK;
     }
-    if (given->listen_fd >= 0) /* taken over in any case */
-        close(given->listen_fd);
+    if (options.listen_fd >= 0) /* taken over in any case */
+        close(options.listen_fd);
     free_forming(forming);
     return status;
 }

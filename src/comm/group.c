@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/bytes.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -115,11 +116,10 @@ adl_status adl_group_new(const adl_group_options *given, adl_group **out)
     *out = NULL;
     adl_group_options options = ADL_GROUP_OPTIONS_INIT;
     adl_group *group = NULL;
-    if (given->size == 0 || given->size > sizeof options)
-        return adli_fail(ADL_EINVAL, "group: options of %zu bytes, this library knows %zu",
-                         given->size, sizeof options);
-    memcpy(&options, given, given->size);
-    adl_status status = check_options(&options);
+    adl_status status = adli_options_take("adl_group_options", &options, sizeof options, given);
+    if (status != ADL_OK)
+        return status;
+    status = check_options(&options);
     if (status == ADL_OK)
         status = new_object(&group);
     if (status == ADL_OK)

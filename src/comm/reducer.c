@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/bytes.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -409,11 +410,9 @@ static adl_status allocate(adl_group *group, adl_reducer **out)
 static adl_status prepare(adl_group *group, const adl_reducer_options *given, adl_reducer **out)
 {
     adl_reducer_options options = ADL_REDUCER_OPTIONS_INIT;
-    if (given->size == 0 || given->size > sizeof options)
-        return adli_fail(ADL_EINVAL, "reducer: options of %zu bytes, this library knows %zu",
-                         given->size, sizeof options);
-    memcpy(&options, given, given->size);
-    adl_status status = check_options(&options);
+    adl_status status = adli_options_take("adl_reducer_options", &options, sizeof options, given);
+    if (status == ADL_OK)
+        status = check_options(&options);
     if (status == ADL_OK)
         status = allocate(group, out);
     if (status != ADL_OK)

@@ -67,6 +67,19 @@ static adl_status make_uid(char *out)
     return status;
 }
 
+/* A uid that the submission brings names directories, and members for ever. */
+static adl_status take_uid(const char *given, char *out)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
+    if (strlen(given) >= ADLI_UID_SIZE || given[0] == '-' ||
+        strspn(given, letters) != strlen(given))
+        return adli_fail(ADL_EINVAL,
+                         "metadata.uid: \"%.60s\": up to %d letters, digits and inner '-'", given,
+                         ADLI_UID_SIZE - 1);
+    strcpy(out, given);
+    return ADL_OK;
+}
+
 /* generateName and five characters that make no words. */
 static adl_status generate_name(adli_core *core, adli_jobspec *spec)
 {
@@ -122,6 +135,41 @@ static adl_status name_job(adli_core *core, adli_kept_job *job)
     return ADL_OK;
 }
 
+/* Has it been submitted before, under this uid? Then *found, and that job is the answer; ESTATE when the uid is that of
+ * another. */
+static adl_status submitted_before(adli_core *core, const adli_kept_job *job, double now_s,
+                                   adli_buf *out, bool *found)
+{
+    adli_buf spec;
+    adli_buf_init(&spec, 4 << 20);
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *other = *job->spec.uid ? adli_index_find(&core->by_uid, job->uid) : NULL;
+    bool deleted = other && other->deleted;
+    char id[ADLI_JOB_ID_SIZE] = "";
+    if (other)
+        strcpy(id, other->id);
+    pthread_mutex_unlock(&core->lock);
+    *found = false;
+    if (!other)
+        return ADL_OK;
+    adl_status status = adli_store_spec(core->store, job->uid, &spec);
+    if (status == ADL_OK && (deleted || strcmp(spec.data, job->spec.json) != 0))
+        status = adli_fail(ADL_ESTATE, "metadata.uid %s is that of job %s, which is %s", job->uid,
+                           id, deleted ? "being deleted" : "another");
+    if (status == ADL_OK) {
+        pthread_mutex_lock(&core->lock);
+        other = adli_index_find(&core->by_uid, job->uid);
+        if (other) {
+            adli_job_json(core, other, spec.data, now_s, out);
+            *found = true;
+        } else
+            status = adli_fail(ADL_ESTATE, "job %s was just deleted", id);
+        pthread_mutex_unlock(&core->lock);
+    }
+    adli_buf_fini(&spec);
+    return status;
+}
+
 static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_job **out)
 {
     adli_kept_job *job = *out = adli_calloc(1, sizeof *job);
@@ -131,7 +179,7 @@ static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_
     adl_status status = adli_jobspec_parse("job file", body, length,
                                            yaml ? ADLI_DOC_YAML : ADLI_DOC_JSON, &job->spec);
     if (status == ADL_OK)
-        status = make_uid(job->uid);
+        status = *job->spec.uid ? take_uid(job->spec.uid, job->uid) : make_uid(job->uid);
     if (status == ADL_OK)
         status = adli_random_hex(job->token, sizeof job->token);
     if (status == ADL_OK)
@@ -209,35 +257,45 @@ static adl_status place_files(adli_core *core, const adli_kept_job *job)
     return adli_fail(ADL_EIO, "its files: %s", why);
 }
 
+/* Unpacks beside the jobs. ESTATE: another submission with the same uid is just doing that. */
+static adl_status unpack(const adli_core *core, const char *tar, const char *incoming, bool *made)
+{
+    char parent[PATH_SIZE];
+    adli_image_limits limits = {.max_bytes = 0};
+    incoming_path(core, "", parent);
+    if (mkdir(parent, 0700) != 0 && errno != EEXIST)
+        return adli_fail(ADL_EIO, "%s: %s", parent, strerror(errno));
+    *made = mkdir(incoming, 0700) == 0;
+    if (!*made)
+        return adli_fail(errno == EEXIST ? ADL_ESTATE : ADL_EIO, "%s: %s", incoming,
+                         errno == EEXIST ? "it is being submitted" : strerror(errno));
+    return adli_image_unpack(tar, incoming, &limits);
+}
+
 /* tar may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
 static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, bool dry_run,
                          adli_buf *out)
 {
     char incoming[PATH_SIZE];
     incoming_path(core, job->uid, incoming);
-    adl_status status = ADL_OK;
-    if (tar && !dry_run) {
-        char parent[PATH_SIZE];
-        adli_image_limits limits = {.max_bytes = 0};
-        incoming_path(core, "", parent);
-        if ((mkdir(parent, 0700) != 0 && errno != EEXIST) || mkdir(incoming, 0700) != 0)
-            status = adli_fail(ADL_EIO, "%s: %s", incoming, strerror(errno));
-        else
-            status = adli_image_unpack(tar, incoming, &limits);
-    }
+    bool made = false, committed = false, found = false;
     double now_s = adli_core_now(core);
-    bool committed = false;
+    adl_status status = submitted_before(core, job, now_s, out, &found);
+    if (status == ADL_OK && !found && tar && !dry_run)
+        status = unpack(core, tar, incoming, &made);
     pthread_mutex_lock(&core->changes);
-    if (status == ADL_OK)
+    if (status == ADL_OK && !found) /* meanwhile? */
+        status = submitted_before(core, job, now_s, out, &found);
+    if (status == ADL_OK && !found)
         status = name_job(core, job);
     /* only submit, under `changes`, writes last_created_s: order of submission is order of time */
     job->created_s = job->row.account.last_change_s = job->row.account.accounted_s =
         now_s > core->last_created_s ? now_s : core->last_created_s;
-    if (status == ADL_OK && dry_run) {
+    if (status == ADL_OK && !found && dry_run) {
         pthread_mutex_lock(&core->lock);
         adli_job_json(core, job, job->spec.json, now_s, out);
         pthread_mutex_unlock(&core->lock);
-    } else if (status == ADL_OK) {
+    } else if (status == ADL_OK && !found) {
         status = commit_job(core, job);
         if (status == ADL_OK && tar)
             status = place_files(core, job);
@@ -246,7 +304,7 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
             admit(core, job, out);
     }
     pthread_mutex_unlock(&core->changes);
-    if (tar && !dry_run && !committed)
+    if (made && !committed)
         adli_dirs_remove(AT_FDCWD, incoming);
     if (!committed)
         adli_core_job_free(job);

@@ -115,15 +115,26 @@ static adl_status read_generate_name(const adli_field *metadata, char **out)
     return adli_keep(out, text);
 }
 
+/* Job files that were stored when nobody read it may have anything there: only a text counts. */
+static adl_status read_uid(const adli_field *metadata, adli_jobspec *out)
+{
+    adli_field field = adli_field_get(metadata, "uid");
+    if (!json_is_string(field.value))
+        return adli_field_given(&field) ? adli_warn(out, &field, "ignored: not a text") : ADL_OK;
+    return adli_keep(&out->uid, json_string_value(field.value));
+}
+
 static adl_status read_metadata(const adli_field *root, adli_jobspec *out)
 {
     static const char *const known[] = {
-        "name", "generateName", "namespace", "labels", "annotations",
+        "name", "generateName", "namespace", "labels", "annotations", "uid",
         /* Kubernetes' own: */
         "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers",
-        "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"};
+        "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink"};
     adli_field metadata = adli_field_get(root, "metadata");
-    adl_status status = adli_members_check(out, &metadata, known, 5, ADLI_COUNT(known));
+    adl_status status = adli_members_check(out, &metadata, known, 6, ADLI_COUNT(known));
+    if (status == ADL_OK)
+        status = read_uid(&metadata, out);
     if (status == ADL_OK)
         status = read_name(&metadata, "name", &out->name);
     if (status == ADL_OK && !*out->name)
@@ -218,8 +229,8 @@ static adl_status keep_json(const adli_field *root, char **out)
 static adl_status defaults(adli_jobspec *out)
 {
     *out = (adli_jobspec){.preemptible = true, .max_retries = -1, .grace_s = -1};
-    char **const texts[] = {&out->name, &out->generate_name, &out->container, &out->image,
-                            &out->working_dir};
+    char **const texts[] = {&out->name,      &out->generate_name, &out->uid,
+                            &out->container, &out->image,         &out->working_dir};
     adl_status status = adli_keep(&out->ns, "default");
     for (size_t i = 0; i < ADLI_COUNT(texts) && status == ADL_OK; i++)
         status = adli_keep(texts[i], "");
@@ -295,8 +306,8 @@ adl_status adli_jobspec_load(const char *path, adli_jobspec *out)
 
 void adli_jobspec_fini(adli_jobspec *spec)
 {
-    char *const texts[] = {spec->name,  spec->generate_name, spec->ns,  spec->container,
-                           spec->image, spec->working_dir,   spec->json};
+    char *const texts[] = {spec->name,      spec->generate_name, spec->ns,          spec->uid,
+                           spec->container, spec->image,         spec->working_dir, spec->json};
     for (size_t i = 0; i < ADLI_COUNT(texts); i++)
         free(texts[i]);
     adli_pairs_fini(&spec->labels);

@@ -40,6 +40,7 @@ typedef struct adli_jobspec {
     char *name;          /* "" when generate_name is used */
     char *generate_name; /* "" when name is given; the server adds ADLI_GENERATED characters */
     char *ns;            /* "default" when not given */
+    char *uid;           /* "" when not given; as it stands: who takes it checks it */
     adli_pairs labels, annotations;
 
     int min_replicas; /* 0 */

@@ -2,6 +2,7 @@
 #include "adaptdl/optim.h"
 
 #include "base/bytes.h"
+#include "base/options.h"
 #include "nn/optim.h"
 #include "nn/threads.h"
 #include "base/mem.h"
@@ -66,9 +67,6 @@ static adl_status check_sgd(const adl_optim_options *o)
 
 static adl_status check_options(const adl_optim_options *o)
 {
-    if (o->size != sizeof *o)
-        return adli_fail(ADL_EINVAL, "optimizer options: size is %zu, not %zu: not initialised?",
-                         o->size, sizeof *o);
     if ((unsigned)o->kind > ADL_ADADELTA)
         return adli_fail(ADL_EINVAL, "optimizer options: unknown kind %d", (int)o->kind);
     const char *kind = kind_names[o->kind];
@@ -137,9 +135,13 @@ static adl_status add_chunks(adl_optim *optim, uint32_t which)
 }
 
 adl_status adl_optim_add_group(adl_optim *optim, const adl_param *params, size_t count,
-                               const adl_optim_options *options)
+                               const adl_optim_options *given)
 {
-    adl_status status = check_options(options);
+    adl_optim_options own = {.size = sizeof own};
+    const adl_optim_options *options = &own;
+    adl_status status = adli_options_take("adl_optim_options", &own, sizeof own, given);
+    if (status == ADL_OK)
+        status = check_options(options);
     if (status != ADL_OK)
         return status;
     size_t n = optim->ops.group_count;

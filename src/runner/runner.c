@@ -4,6 +4,7 @@
 
 #include "base/dirs.h"
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -155,9 +156,6 @@ static adl_status check_callbacks(const adl_runner_options *options)
 static adl_status check(const adl_runner_options *options, size_t *loaders)
 {
     bool losses = false;
-    if (options->size != sizeof *options)
-        return adli_fail(ADL_EINVAL, "adl_runner_options: size is %zu, this library expects %zu",
-                         options->size, sizeof *options);
     adl_status status = check_loaders(options, loaders, &losses);
     if (status == ADL_OK)
         status = check_model(options, losses);
@@ -322,11 +320,15 @@ static adl_status put_together(adl_runner *runner, const adl_runner_options *opt
 /* It asks the context who the replicas are, whenever that matters. */
 static const adli_owned_ops owned = {.free = free_runner};
 
-adl_status adl_runner_new(adl_context *ctx, const adl_runner_options *options, adl_runner **out)
+adl_status adl_runner_new(adl_context *ctx, const adl_runner_options *given, adl_runner **out)
 {
+    adl_runner_options own = ADL_RUNNER_OPTIONS_INIT;
+    const adl_runner_options *options = &own;
     size_t loaders = 0;
     *out = NULL;
-    adl_status status = check(options, &loaders);
+    adl_status status = adli_options_take("adl_runner_options", &own, sizeof own, given);
+    if (status == ADL_OK)
+        status = check(options, &loaders);
     if (status != ADL_OK)
         return status;
     adl_runner *runner = adli_calloc(1, sizeof *runner);

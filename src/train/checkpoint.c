@@ -4,6 +4,7 @@
 #include "train/checkpoint_store.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -129,11 +130,10 @@ adl_checkpoint_state *adli_checkpoint_find(adl_checkpoint *store, const char *na
 static adl_status take_functions(const adl_checkpoint_functions *given, const char *name,
                                  adl_checkpoint_functions *out)
 {
-    *out = (adl_checkpoint_functions){0};
-    if (given->size < offsetof(adl_checkpoint_functions, load) || given->size > sizeof *out)
-        return adli_fail(ADL_EINVAL, "state \"%s\": functions of size %zu, this library knows %zu",
-                         name, given->size, sizeof *out);
-    memcpy(out, given, given->size);
+    *out = (adl_checkpoint_functions){.size = sizeof *out};
+    adl_status status = adli_options_take("adl_checkpoint_functions", out, sizeof *out, given);
+    if (status != ADL_OK)
+        return adli_wrap(status, "state \"%s\"", name);
     if (!out->save)
         return adli_fail(ADL_EINVAL, "state \"%s\": no save function", name);
     return ADL_OK;

@@ -2,6 +2,8 @@
  * whole, and the options that say otherwise. */
 #include "train/checkpoint_store.h"
 
+#include "base/options.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,13 +41,8 @@ adl_status adli_checkpoint_take_options(const adl_checkpoint_options *given,
                                         adl_checkpoint_options *out)
 {
     *out = (adl_checkpoint_options)ADL_CHECKPOINT_OPTIONS_INIT;
-    if (!given)
-        return ADL_OK;
-    if (given->size < sizeof given->size || given->size > sizeof *out)
-        return adli_fail(ADL_EINVAL, "checkpoint options: size %zu, this library knows %zu",
-                         given->size, sizeof *out);
-    memcpy(out, given, given->size);
-    return check_options(out);
+    adl_status status = adli_options_take("adl_checkpoint_options", out, sizeof *out, given);
+    return status == ADL_OK ? check_options(out) : status;
 }
 
 static void take_pending(adl_checkpoint *store, adli_ckpt_content *content)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -110,9 +111,6 @@ static adl_status form_group(adl_context *ctx)
 
 static adl_status check_options(const adl_options *options)
 {
-    if (options->size != sizeof *options)
-        return adli_fail(ADL_EINVAL, "adl_options: size is %zu, this library expects %zu",
-                         options->size, sizeof *options);
     if (!(options->checkpoint_interval_s >= 0))
         return adli_fail(ADL_EINVAL, "adl_options: checkpoint_interval_s must not be negative");
     if (options->checkpoint_keep < 1)
@@ -183,18 +181,20 @@ static void free_context(adl_context *ctx)
     free(ctx);
 }
 
-adl_status adl_init(const adl_options *options, adl_context **out)
+adl_status adl_init(const adl_options *given, adl_context **out)
 {
-    static const adl_options defaults = ADL_OPTIONS_INIT;
-    if (!options)
-        options = &defaults;
+    adl_options own = ADL_OPTIONS_INIT;
+    const adl_options *options = &own;
     *out = NULL;
+    adl_status status = adli_options_take("adl_options", &own, sizeof own, given);
+    if (status != ADL_OK)
+        return status;
     adl_context *ctx = adli_calloc(1, sizeof *ctx);
     if (!ctx)
         return adli_fail_memory("context");
     ctx->options = *options;
     adli_metrics_init(&ctx->metrics, adli_monotonic_s());
-    adl_status status = start(ctx, options);
+    status = start(ctx, options);
     if (status != ADL_OK) {
         char why[ADLI_ERROR_MAX];
         snprintf(why, sizeof why, "%s", adl_error());

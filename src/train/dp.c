@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "train/context.h"
 #include "train/meter.h"
 
@@ -35,9 +36,6 @@ static adl_status check_optim(const char *name, const adl_optim_ops *optim)
 {
     if (!optim)
         return adli_fail(ADL_EINVAL, "data parallel %s: there is no optimizer", name);
-    if (optim->size != sizeof *optim)
-        return adli_fail(ADL_EINVAL, "adl_optim_ops: size is %zu, this library expects %zu",
-                         optim->size, sizeof *optim);
     const char *missing = !optim->step          ? "step"
                           : !optim->lr          ? "lr"
                           : !optim->save_size   ? "save_size"
@@ -56,9 +54,6 @@ static adl_status check_optim(const char *name, const adl_optim_ops *optim)
 
 static adl_status check(const adl_dp_options *options)
 {
-    if (options->size != sizeof *options)
-        return adli_fail(ADL_EINVAL, "adl_dp_options: size is %zu, this library expects %zu",
-                         options->size, sizeof *options);
     const adl_optim_ops *optim = options->optim;
     if (!options->name || !*options->name)
         return adli_fail(ADL_EINVAL, "data parallel: it needs a name");
@@ -216,10 +211,19 @@ static adl_status regroup(void *object)
 
 static const adli_owned_ops owned = {free_dp, regroup};
 
-adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **out)
+adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *given, adl_dp **out)
 {
+    adl_dp_options own = ADL_DP_OPTIONS_INIT;
+    const adl_dp_options *options = &own;
+    adl_optim_ops ops = {.size = sizeof ops};
     *out = NULL;
-    adl_status status = check(options);
+    adl_status status = adli_options_take("adl_dp_options", &own, sizeof own, given);
+    if (status == ADL_OK)
+        status = adli_options_take("adl_optim_ops", &ops, sizeof ops, own.optim);
+    if (status == ADL_OK && own.optim && own.optim->size < sizeof ops)
+        own.optim = &ops; /* of an older version: ours has all members */
+    if (status == ADL_OK)
+        status = check(options);
     if (status != ADL_OK)
         return status;
     adl_dp *dp = adli_calloc(1, sizeof *dp);
@@ -227,7 +231,8 @@ adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *options, adl_dp **
         return adli_fail_memory("data parallel");
     dp->ctx = ctx;
     dp->options = *options;
-    dp->optim = options->optim;
+    dp->ops = ops;
+    dp->optim = options->optim == &ops ? &dp->ops : options->optim;
     dp->groups = options->optim->group_count;
     dp->loss_scale = dp->gain = 1;
     const char *kind = dp->optim->kind ? dp->optim->kind : "";

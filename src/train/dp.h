@@ -28,7 +28,8 @@ struct adl_dp {
     char name[ADL_CHECKPOINT_NAME_MAX + 1];
     adl_dp_options options;
     adl_scaling_rule rule;
-    const adl_optim_ops *optim;
+    const adl_optim_ops *optim; /* the caller's, or ops */
+    adl_optim_ops ops;          /* the table of a caller of an older version */
     size_t groups, params;
     adli_place *places; /* [params], in the order of groups */
     adli_dp_bucket *buckets;

@@ -5,6 +5,7 @@
 #include "adaptdl/epoch.h"
 #include "adaptdl/sampler.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "train/context.h"
 #include "train/loop.h"
 #include "train/prefetch.h"
@@ -38,9 +39,6 @@ static const adli_owned_ops owned = {.free = free_loader};
 static adl_status check(const adl_loader_options *options)
 {
     const char *name = options->name ? options->name : "loader";
-    if (options->size != sizeof *options)
-        return adli_fail(ADL_EINVAL, "adl_loader_options: size is %zu, this library expects %zu",
-                         options->size, sizeof *options);
     if (options->workers < 0 || options->workers > 1024)
         return adli_fail(ADL_EINVAL, "%s: workers is %d, must be from 0 to 1024", name,
                          options->workers);
@@ -52,10 +50,14 @@ static adl_status check(const adl_loader_options *options)
     return ADL_OK;
 }
 
-adl_status adl_loader_new(adl_context *ctx, const adl_loader_options *options, adl_loader **out)
+adl_status adl_loader_new(adl_context *ctx, const adl_loader_options *given, adl_loader **out)
 {
+    adl_loader_options own = ADL_LOADER_OPTIONS_INIT;
+    const adl_loader_options *options = &own;
     *out = NULL;
-    adl_status status = check(options);
+    adl_status status = adli_options_take("adl_loader_options", &own, sizeof own, given);
+    if (status == ADL_OK)
+        status = check(options);
     if (status != ADL_OK)
         return status;
     adl_loader *loader = adli_calloc(1, sizeof *loader);

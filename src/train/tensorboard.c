@@ -7,6 +7,7 @@
 
 #include "base/dirs.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -114,12 +115,9 @@ static void fill_limits(adl_tensorboard *writer)
 static adl_status take_options(const adl_tensorboard_options *given, adl_tensorboard_options *out)
 {
     *out = (adl_tensorboard_options)ADL_TENSORBOARD_OPTIONS_INIT;
-    if (!given)
-        return ADL_OK;
-    if (given->size < sizeof given->size || given->size > sizeof *out)
-        return adli_fail(ADL_EINVAL, "tensorboard options: size %zu, this library knows %zu",
-                         given->size, sizeof *out);
-    memcpy(out, given, given->size);
+    adl_status status = adli_options_take("adl_tensorboard_options", out, sizeof *out, given);
+    if (status != ADL_OK)
+        return status;
     if (out->host && strlen(out->host) > HOST_MAX)
         return adli_fail(ADL_EINVAL, "tensorboard option host: longer than %d bytes", HOST_MAX);
     return ADL_OK;

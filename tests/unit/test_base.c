@@ -7,6 +7,7 @@
 #include "base/json_write.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/rng.h"
 #include "base/utf8.h"
 
@@ -226,4 +227,29 @@ TEST(files_are_replaced_whole)
     unlink(path);
     CHECK_FAILS(adli_file_read(path, &buf), ADL_ENOENT, path);
     CHECK_FAILS(adli_file_write("/nonexistent/x", "", 0), ADL_EIO, "/nonexistent/x");
+}
+
+typedef struct grown {
+    size_t size;
+    int old_member;
+    double new_member;
+} grown;
+
+/* One rule for all option structs: older callers get defaults, newer ones are told. */
+TEST(option_structs_may_grow)
+{
+    grown own = {sizeof own, 1, 2.5}, given = {sizeof given, 7, 8.5};
+    CHECK_OK(adli_options_take("grown", &own, sizeof own, NULL));
+    CHECK(own.old_member == 1 && own.new_member == 2.5);
+    given.size = offsetof(grown, new_member); /* what it was before it grew */
+    CHECK_OK(adli_options_take("grown", &own, sizeof own, &given));
+    CHECK(own.old_member == 7 && own.new_member == 2.5 && own.size == sizeof own);
+    given.size = sizeof given;
+    CHECK_OK(adli_options_take("grown", &own, sizeof own, &given));
+    CHECK(own.new_member == 8.5);
+    given.size = 0;
+    CHECK_FAILS(adli_options_take("grown", &own, sizeof own, &given), ADL_EINVAL,
+                "grown: size is 0");
+    given.size = sizeof given + 1;
+    CHECK_FAILS(adli_options_take("grown", &own, sizeof own, &given), ADL_EINVAL, "newer version");
 }

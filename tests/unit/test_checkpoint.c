@@ -182,7 +182,7 @@ TEST(names_are_checked)
     adl_checkpoint_functions none = {.size = sizeof none};
     CHECK_FAILS(adl_checkpoint_register(store, "x", &none, &b, NULL), ADL_EINVAL, "no save");
     none.size = 1000;
-    CHECK_FAILS(adl_checkpoint_register(store, "x", &none, &b, NULL), ADL_EINVAL, "size 1000");
+    CHECK_FAILS(adl_checkpoint_register(store, "x", &none, &b, NULL), ADL_EINVAL, "size is 1000");
     adl_checkpoint_unregister(store, NULL);
     adl_checkpoint_close(store);
     adl_checkpoint_close(NULL);
@@ -262,7 +262,7 @@ TEST(options_are_checked)
         CHECK_FAILS(adl_checkpoint_open(directory, &options, &store), ADL_EINVAL, text);           \
         CHECK(store == NULL);                                                                      \
     } while (0)
-    CHECK_OPTION(size, 0, "size 0");
+    CHECK_OPTION(size, 0, "size is 0");
     CHECK_OPTION(size, sizeof good + 8, "size");
     CHECK_OPTION(keep_last, 0, "keep_last: 0");
     CHECK_OPTION(compress_level, 20, "compress_level: 20");

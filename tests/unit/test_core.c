@@ -61,6 +61,55 @@ TEST(names_are_unique_and_generated)
     close_world(&w);
 }
 
+static adl_status submit_uid(world *w, const char *name, const char *uid, const char *command)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {%s, uid: '%s'}\n"
+             "spec: {template: {spec: {containers: [{name: main, command: [%s]}]}}}\n",
+             name, uid, command);
+    return submit_text(w, text);
+}
+
+/* Whoever does not know whether a submission has arrived submits it again. */
+TEST(a_submission_with_a_uid_may_be_repeated)
+{
+    static const char uid[] = "0b7c1e9e-9d5c-4f7e-8a51-4f2d9f0c6a11";
+    world w;
+    char first[256], name[64];
+    REQUIRE_OK(open_world(&w, 1, 4));
+    REQUIRE_OK(submit_uid(&w, "generateName: job-", uid, "sleep"));
+    json_t *root = NULL;
+    REQUIRE_OK(adli_json_parse(w.out.data, w.out.length, &root));
+    snprintf(name, sizeof name, "%s", json_string_value(json_object_get(root, "name")));
+    CHECK_STR(json_string_value(json_object_get(root, "uid")), uid);
+    json_decref(root);
+    snprintf(first, sizeof first, "%.200s", w.out.data);
+    for (int i = 0; i < 3; i++) {
+        REQUIRE_OK(submit_uid(&w, "generateName: job-", uid, "sleep"));
+        if (i == 0)
+            CHECK(strncmp(w.out.data, first, 60) == 0); /* the same job: namespace, name, uid */
+        CHECK(strstr(w.out.data, name));
+        step(&w, 1);
+        if (i == 1)
+            REQUIRE_OK(reopen(&w)); /* another daemon knows it, too */
+    }
+    CHECK_INT(w.fake->starts, 1);
+    CHECK_STR(w.fake->groups[0].uid, uid);
+    CHECK_INT(events_with(&w, "JobCreated"), 1);
+    CHECK_FAILS(submit_uid(&w, "generateName: job-", uid, "ls"), ADL_ESTATE, "which is another");
+    CHECK_FAILS(submit_uid(&w, "name: other", uid, "sleep"), ADL_ESTATE, "which is another");
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_delete(w.core, "default", name, &w.out));
+    w.fake->obedient = false;
+    CHECK_FAILS(submit_uid(&w, "generateName: job-", uid, "sleep"), ADL_ESTATE, "being deleted");
+    CHECK_FAILS(submit_uid(&w, "name: bad", "../x", "sleep"), ADL_EINVAL, "metadata.uid");
+    CHECK_FAILS(submit_uid(&w, "name: bad", "-x", "sleep"), ADL_EINVAL, "metadata.uid");
+    CHECK_FAILS(submit_uid(&w, "name: bad", "0123456789012345678901234567890123456", "sleep"),
+                ADL_EINVAL, "metadata.uid");
+    close_world(&w);
+}
+
 TEST(tokens_belong_to_one_job)
 {
     world w;

@@ -754,8 +754,8 @@ static void check_required(adl_context *ctx, adl_dp_options *options, adl_optim_
     ops->group_count = 0;
     CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "the optimizer has no group_count");
     *ops = whole;
-    ops->size = 8;
-    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "adl_optim_ops: size is 8");
+    ops->size = 7;
+    CHECK_FAILS(adl_dp_new(ctx, options, &dp), ADL_EINVAL, "adl_optim_ops: size is 7");
     *ops = whole;
     ops->precondition = never;
     ops->steps = NULL;

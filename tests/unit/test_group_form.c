@@ -425,7 +425,7 @@ TEST(forming_in_the_background_fails_and_is_cancelled)
     adl_group_cancel(forming);
     adl_group_cancel(NULL);
     options.size = 0;
-    CHECK_FAILS(adl_group_begin(&options, &forming), ADL_EINVAL, "options of 0 bytes");
+    CHECK_FAILS(adl_group_begin(&options, &forming), ADL_EINVAL, "size is 0");
     for (int nth = 1; nth < 8; nth++) {
         options = (adl_group_options)ADL_GROUP_OPTIONS_INIT;
         options.master_addr = "127.0.0.1";

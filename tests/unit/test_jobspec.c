@@ -346,7 +346,7 @@ TEST(what_only_kubernetes_has_is_ignored_and_said)
     REQUIRE_OK(
         parse("apiVersion: adaptdl.petuum.com/v1\n"
               "kind: AdaptDLJob\n"
-              "metadata: {name: a, uid: x, creationTimestamp: ~}\n"
+              "metadata: {name: a, uid: x, creationTimestamp: ~, generation: 3}\n"
               "status: {phase: Running}\n"
               "spec:\n"
               "  template:\n"
@@ -359,8 +359,9 @@ TEST(what_only_kubernetes_has_is_ignored_and_said)
               "      - {name: main, command: [x], imagePullPolicy: Always, volumeMounts: []}\n"
               "      - {name: side, image: y, anything: goes}\n",
               &s));
+    CHECK_STR(s.uid, "x");
     static const char *const wanted[] = {
-        "metadata.uid: ignored here",
+        "metadata.generation: ignored here",
         "status: ignored here",
         "spec.template.metadata: ignored here",
         "spec.template.spec.volumes: ignored here",

@@ -419,7 +419,7 @@ static void bad_clock(adl_runner_options *o)
 }
 static void bad_size(adl_runner_options *o)
 {
-    o->size = 8;
+    o->size = 7;
 }
 static void bad_epochs(adl_runner_options *o)
 {
@@ -515,7 +515,7 @@ TEST(each_mistake_is_named)
         {no_schedule_step, "a schedule without schedule_step"},
         {no_schedule_at, "a schedule without schedule_at"},
         {bad_clock, "schedule_by is 7"},
-        {bad_size, "adl_runner_options: size is 8"},
+        {bad_size, "adl_runner_options: size is 7"},
         {bad_epochs, "epochs is -1"},
         {bad_part, "target_part is 4, must be from 0 to 3"},
         {bad_topk, "topk[0] is 5, the model has 3 outputs"},

@@ -250,7 +250,7 @@ TEST(bad_events_are_refused)
     adl_tensorboard *writer;
     adl_tensorboard_options options = ADL_TENSORBOARD_OPTIONS_INIT;
     options.size = 1;
-    CHECK_FAILS(adl_tensorboard_open(directory, 1, &options, &writer), ADL_EINVAL, "size 1");
+    CHECK_FAILS(adl_tensorboard_open(directory, 1, &options, &writer), ADL_EINVAL, "size is 1");
     options.size = sizeof options;
     options.host = "a/b";
     CHECK_FAILS(adl_tensorboard_open(directory, 1, &options, &writer), ADL_EINVAL, "a/b");
