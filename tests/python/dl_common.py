@@ -1,9 +1,15 @@
-"""What the tests of adaptdl.dl share: small data, a small model, event files read back."""
+"""What the tests of adaptdl.dl share: small data, a small model, programs in processes of their own, event files
+read back."""
 
 import csv
 import glob
 import os
+import pathlib
+import signal
 import struct
+import subprocess
+
+import harness
 
 import torch
 from torch import nn
@@ -33,6 +39,54 @@ def parts(lr=0.05):
     return {"model": model, "criterion": nn.CrossEntropyLoss(),
             "optimizer": torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)}
 
+
+# ---- programs ----
+
+WAIT_S = 350
+
+COMMON = f"""
+import json, os, signal, sys, time
+sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parent)!r})
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from adaptdl import dl
+from dl_common import data, loaders, network, parts
+RIGHT = dict(valid_loader="valid", valid_metric="loss", minimize_valid_metric=True)
+"""
+
+
+def program(folder, code):
+    path = folder / "program.py"
+    path.write_text(COMMON + code)
+    return path
+
+
+def start(*command, **variables):
+    env = harness.environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", PYTHONUNBUFFERED="1", **variables)
+    return subprocess.Popen([str(word) for word in command], env=env, text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def run(*command, status=0, **variables):
+    process = start(*command, **variables)
+    try:
+        text, _ = process.communicate(timeout=WAIT_S)
+    finally:
+        end(process)
+    assert process.returncode == status, f"exit status {process.returncode}, not {status}\n{text}"
+    return text
+
+
+def end(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+# ---- files ----
 
 def rows(path):
     with open(path, newline="") as file:

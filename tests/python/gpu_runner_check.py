@@ -129,7 +129,7 @@ def exact(precision, tolerance):
     runner = train(engine=dl.GPUEngine(amp=amp), callbacks=[see])
     assert see.kinds == {precision or torch.float32}, see.kinds
     near(losses(runner), by_hand(precision), tolerance)
-    print("   valid loss {:.4f} to {:.4f}".format(losses(runner)[0], losses(runner)[-1]))
+    print("note: valid loss {:.4f} to {:.4f}".format(losses(runner)[0], losses(runner)[-1]))
 
 
 def fp16_argument():
@@ -170,7 +170,7 @@ def ddp(count, amp):
     runner.train(**made, loaders=loaders(), num_epochs=3, engine=engine)
     assert losses(runner)[-1] < losses(runner)[0], losses(runner)
     assert any(not torch.equal(a, b.cpu()) for a, b in zip(before, made["model"].parameters()))
-    print("   {} processes over {}, valid loss {:.4f} to {:.4f}".format(
+    print("note: {} processes over {}, valid loss {:.4f} to {:.4f}".format(
         engine.num_processes, engine.backend, losses(runner)[0], losses(runner)[-1]))
 
 
@@ -251,7 +251,7 @@ def elastic_two():
         assert [process.returncode for process in processes] == [0, 0], "\n".join(texts)
         (a, x), (b, y) = (json.loads(pathlib.Path(folder, str(rank)).read_text()) for rank in range(2))
         assert a == b and x == y and a[-1] < a[0], (a, b)
-        return ["   valid loss {:.4f} to {:.4f} on two replicas\n".format(a[0], a[-1])]
+        return ["note: valid loss {:.4f} to {:.4f} on two replicas\n".format(a[0], a[-1])]
 
 
 def autoscaled():
@@ -266,7 +266,7 @@ def autoscaled():
     train(loaders=made, num_epochs=5, max_batch_size=1024, local_bsz_bounds=(32, 256), gradient_accumulation=True,
           callbacks=[Sizes()])
     assert max(Sizes.seen) <= 1024
-    print("   batch sizes", sorted(Sizes.seen))
+    print("note: batch sizes", sorted(Sizes.seen))
 
 
 def cost():
@@ -325,7 +325,7 @@ def cost():
                                 optimizer=torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), amp="bf16",
                                 callbacks=[Clock()])
     ratios = sorted(a / b for a, b in zip(times[2:], hands[2:]))
-    print("   {:.2f} ms a step by hand, {:+.1f} % with the runner (median of {})".format(
+    print("note: {:.2f} ms a step by hand, {:+.1f} % with the runner (median of {})".format(
         1000 * sorted(hands)[len(hands) // 2] / count, 100 * (ratios[len(ratios) // 2] - 1), len(ratios)))
 
 
@@ -387,8 +387,8 @@ def main(names):
             outputs = check() or []
             print("ok - {} ({:.1f} s)".format(name, time.monotonic() - begin), flush=True)
             for line in "".join(outputs).splitlines():
-                if line.startswith("   "):
-                    print(line)
+                if line.startswith("note: "):
+                    print("   " + line[len("note: "):])
         except AssertionError as error:
             failed += 1
             print("not ok - {}: {}".format(name, error), flush=True)

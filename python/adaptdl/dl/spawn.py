@@ -16,10 +16,9 @@ from multiprocessing import spawn as standard
 
 import torch
 
-__all__ = ["free_port", "inside", "run"]
+__all__ = ["check", "free_port", "main", "run"]
 
-inside = False  # is this one of the processes?
-_importing = False  # ... that is importing the program's main module
+_importing = False  # is this one of the processes, importing the program's main module?
 _GRACE_S = 10  # for the others to end by themselves after one has failed
 
 
@@ -50,9 +49,9 @@ def run(runner, count):
     """
     with tempfile.TemporaryDirectory(prefix="adaptdl-") as folder:
         _write(runner, folder)
-        processes = [subprocess.Popen([sys.executable, "-c", "from adaptdl.dl import spawn; spawn.main()",
-                                       folder, str(rank)])
-                     for rank in range(count)]
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))  # they find what we found
+        command = [sys.executable, "-c", "from adaptdl.dl import spawn; spawn.main()", folder]
+        processes = [subprocess.Popen(command + [str(rank)], env=env) for rank in range(count)]
         try:
             _wait(processes, folder)
         except BaseException:
@@ -133,8 +132,7 @@ def _die_with_parent():
 
 
 def _main(folder, rank):
-    global inside, _importing
-    inside = True
+    global _importing
     _die_with_parent()
     with open(os.path.join(folder, "setting"), "rb") as file:
         setting = pickle.load(file)

@@ -1,7 +1,6 @@
 from adaptdl.dl.runner import IRunner
 
 __all__: list[str]
-inside: bool
 
 def free_port() -> int: ...
 def check() -> None: ...
