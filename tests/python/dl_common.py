@@ -63,7 +63,8 @@ def program(folder, code):
 
 
 def start(*command, **variables):
-    env = harness.environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", PYTHONUNBUFFERED="1", **variables)
+    # Buffered: what print(..., flush=True) says is written at once, and not torn by other processes.
+    env = harness.environment(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", **variables)
     return subprocess.Popen([str(word) for word in command], env=env, text=True, stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
