@@ -19,10 +19,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TENSORBOARD = 256, SIZE, CLASS, DRY_RUN, WAIT, FOLLOW, PATH_BYTES = 4096 };
+enum {
+    TENSORBOARD = 256,
+    SIZE,
+    CLASS,
+    DRY_RUN,
+    WAIT,
+    FOLLOW,
+    JOB_FILE,
+    PROXY_PORT,
+    PATH_BYTES = 4096
+};
 
 typedef struct submission {
-    const char *path, *job_file, *dockerfile, *tensorboard, *size, *class;
+    const char *path, *job_file, *dockerfile, *tensorboard, *size, *class, *proxy_port;
     job_edits edits;
     bool dry_run, wait, follow;
     bool directory; /* path is one */
@@ -46,6 +56,10 @@ static int find_file(const submission *s, const char *option, const char *given,
                      char *out, bool *found)
 {
     *found = true;
+    if (given && strcmp(given, "-") == 0) {
+        snprintf(out, PATH_BYTES, "-");
+        return EXIT_DONE;
+    }
     if (given) {
         snprintf(out, PATH_BYTES, "%s", given);
         if (access(out, F_OK) == 0)
@@ -65,6 +79,10 @@ static int find_files(submission *s)
 {
     struct stat seen;
     bool found;
+    if (strcmp(s->path, "-") == 0) {
+        snprintf(s->job_path, sizeof s->job_path, "-");
+        return EXIT_DONE;
+    }
     if (stat(s->path, &seen) != 0)
         return problem("submit", EXIT_USAGE, "%s: %s", s->path, strerror(errno));
     s->directory = S_ISDIR(seen.st_mode);
@@ -95,6 +113,11 @@ static int check_options(submission *s)
     if (s->size && adli_resource_parse("memory", s->size, &bytes) != ADL_OK)
         return usage_error("submit", "--checkpoint-storage-size %s: expected a size such as 1Gi",
                            s->size);
+    int port;
+    if (s->proxy_port && !cli_whole(s->proxy_port, 1, 65535, &port))
+        return usage_error("submit", "--proxy-port %s: must be from 1 to 65535", s->proxy_port);
+    if (s->proxy_port)
+        note("--proxy-port does nothing on a local cluster: there is no registry of images");
     if (s->size || s->class)
         note("--checkpoint-storage-size and --checkpoint-storage-class do nothing on a local "
              "cluster");
@@ -217,6 +240,7 @@ static void take_option(cli *c, int option, submission *s)
 {
     switch (option) {
     case 'f':
+    case JOB_FILE:
         s->job_file = c->value;
         break;
     case 'd':
@@ -233,6 +257,9 @@ static void take_option(cli *c, int option, submission *s)
         break;
     case CLASS:
         s->class = c->value;
+        break;
+    case PROXY_PORT:
+        s->proxy_port = c->value;
         break;
     case DRY_RUN:
         s->dry_run = true;
@@ -261,12 +288,13 @@ static int run_submit(cli *c)
             return cli_result(option);
         take_option(c, option, &s);
     }
-    if (cli_count(c) != 1)
+    bool alone = cli_count(c) == 0 && s.job_file && strcmp(s.job_file, "-") == 0;
+    if (cli_count(c) != 1 && !alone)
         return usage_error("submit", cli_count(c) == 0
                                          ? "which directory or job file?"
                                          : "one directory or job file; arguments of the "
                                            "program come after --");
-    s.path = cli_argument(c, 0);
+    s.path = alone ? "-" : cli_argument(c, 0); /* a job file on standard input, and nothing else */
     s.edits.ns = c->ns;
     if (strlen(s.path) > PATH_BYTES - 100)
         return usage_error("submit", "the path is too long");
@@ -283,7 +311,9 @@ static int run_submit(cli *c)
 }
 
 static const cli_option submit_options[] = {
-    {'f', "job-file", "FILE", "the job file (default: DIR/adaptdljob.yaml)", COMPLETE_FILE},
+    {'f', "job-file", "FILE", "the job file (default: DIR/adaptdljob.yaml); - is standard input",
+     COMPLETE_FILE},
+    {JOB_FILE, "jobfile", "FILE", "the same", COMPLETE_FILE},
     {'d', "dockerfile", "FILE", "the Dockerfile (default: DIR/Dockerfile, if there is one)",
      COMPLETE_FILE},
     {'n', "name", "NAME", "name of the job (default: as in the job file)", NULL},
@@ -292,6 +322,8 @@ static const cli_option submit_options[] = {
     {SIZE, "checkpoint-storage-size", "SIZE",
      "size of the volume for checkpoints, on clusters that have volumes", NULL},
     {CLASS, "checkpoint-storage-class", "CLASS", "its storage class", NULL},
+    {PROXY_PORT, "proxy-port", "PORT",
+     "of a proxy to the registry of images, on clusters that have one", NULL},
     {DRY_RUN, "dry-run", NULL, "check everything, create nothing", NULL},
     {WAIT, "wait", NULL, "until the job has ended; exit status 1 when it failed", NULL},
     {FOLLOW, "follow", NULL, "show its output, until it has ended; exit status as with --wait",
@@ -313,7 +345,8 @@ const cli_command command_submit = {
         "/workspace, where the job starts; .dockerignore is honoured in both cases.\n\n"
         "Paths that begin with /adaptdl/checkpoint, /adaptdl/share or the image's own files are "
         "mapped for each job.\n\n"
-        "FILE is a job file alone, without files of its own. ARGUMENTS after -- replace the args "
+        "FILE is a job file alone, without files of its own; - is standard input. ARGUMENTS after "
+        "-- replace the args "
         "of "
         "the container.",
     .options = submit_options,

@@ -16,6 +16,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +25,11 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SECRET_BYTES = 16, TICK_MS = 1000 };
+enum { SECRET_BYTES = 16, TICK_MS = 1000, PORT_FIRST = 20000, PORT_LAST = 32000 };
 
 typedef struct run {
     const adli_launch_options *options;
@@ -45,29 +47,52 @@ typedef struct run {
     int alive;
     bool reported; /* why the present replicas failed */
     int failed_code;
-    int port_fd, port;
+    int port_fd, port; /* of rank 0, and what holds it */
     char secret[2 * SECRET_BYTES + 1];
     double started_s;
     struct pollfd *wait; /* [2 + 2 replicas] */
     size_t wait_capacity;
 } run;
 
-/* A port that stays ours: bound, but not listening, so that rank 0 (which binds with SO_REUSEADDR too)
- * can listen on it and nobody else is given it. */
+static bool can_listen(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool can = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0)
+        close(fd);
+    return can;
+}
+
+/* Holds the port against other launchers, by a name of the kernel's that goes away with this process. The port
+ * itself stays free: programs that listen on it without SO_REUSEADDR could not if it were bound here. */
+static int hold_port(int port)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length =
+        snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "adaptdl-port-%d", port);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* A port for rank 0, below those that the system hands out for connections. */
 static adl_status reserve_port(run *self)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t length = sizeof address;
-    int one = 1;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    self->port_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (self->port_fd < 0 ||
-        setsockopt(self->port_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-        bind(self->port_fd, (struct sockaddr *)&address, length) != 0 ||
-        getsockname(self->port_fd, (struct sockaddr *)&address, &length) != 0)
-        return adli_fail(ADL_EIO, "no port for rank 0: %s", strerror(errno));
-    self->port = ntohs(address.sin_port);
-    return ADL_OK;
+    uint32_t random = (uint32_t)getpid();
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) < 0)
+        random ^= (uint32_t)(1e6 * adli_monotonic_s());
+    for (int i = 0; i <= PORT_LAST - PORT_FIRST; i++) {
+        self->port = PORT_FIRST + (int)((random + (uint32_t)i) % (PORT_LAST - PORT_FIRST + 1));
+        self->port_fd = can_listen(self->port) ? hold_port(self->port) : -1;
+        if (self->port_fd >= 0)
+            return ADL_OK;
+    }
+    return adli_fail(ADL_EIO, "no free port in %d .. %d", PORT_FIRST, PORT_LAST);
 }
 
 static adl_status make_secret(run *self)

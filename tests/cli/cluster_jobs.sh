@@ -13,6 +13,19 @@ call wait --timeout 50 quick; check wait_until_it_has_succeeded 0
 call submit "$tmp/quick.yaml"; check a_name_is_used_once 6 'quick'
 call submit --dry-run -n other "$tmp/quick.yaml"; expect dry_run 0 <<<other
 call describe other; check dry_run_creates_nothing 4
+adaptdl submit -f - -n piped >"$tmp/out" 2>"$tmp/err" <"$tmp/quick.yaml"; rc=$?
+expect a_job_file_on_standard_input 0 <<<piped
+adaptdl submit --dry-run -n piped2 - >"$tmp/out" 2>"$tmp/err" <"$tmp/quick.yaml"; rc=$?
+expect standard_input_as_the_file 0 <<<piped2
+echo 'kind: [' | adaptdl submit -f - >"$tmp/out" 2>"$tmp/err"; rc=$?
+check mistakes_on_standard_input 2 '^adaptdl submit: -:|standard input'
+mkdir "$tmp/with" && echo x >"$tmp/with/data"
+adaptdl submit --dry-run -n with -f - "$tmp/with" >"$tmp/out" 2>"$tmp/err" <"$tmp/quick.yaml"; rc=$?
+check standard_input_and_a_directory 0 '^with$'
+call submit --dry-run -n other --jobfile "$tmp/quick.yaml" --proxy-port 5000 "$tmp/with"
+check options_of_the_original 0 '^other$' 'note: --proxy-port does nothing'
+call submit --dry-run --proxy-port 0 "$tmp/quick.yaml"; check a_bad_proxy_port 2 'proxy-port 0: must be'
+
 call submit --follow -n loud "$tmp/quick.yaml" -- first second
 expect follow_shows_the_output 0 <<'EOF'
 loud

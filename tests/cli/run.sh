@@ -129,6 +129,26 @@ for _ in $(seq 300); do pgrep -f "$tmp/" >/dev/null || break; sleep 0.1; done
 left=$(pgrep -af "$tmp/")
 [ -z "$left" ] && ok no_process_is_left_behind || not_ok no_process_is_left_behind "$left"
 
+# Rank 0's port is free for a program that listens without SO_REUSEADDR, on all addresses, as the original does.
+cat >"$tmp/listen.py" <<'PY'
+import os, socket, time
+port, rank = int(os.environ["ADAPTDL_MASTER_PORT"]), int(os.environ["ADAPTDL_REPLICA_RANK"])
+if rank == 0:
+    listener = socket.socket()
+    listener.bind(("0.0.0.0", port))
+    listener.listen()
+    print("met", listener.accept()[0].recv(5).decode())
+else:
+    while True:
+        try:
+            socket.create_connection((os.environ["ADAPTDL_MASTER_ADDR"], port)).sendall(b"rank1")
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+PY
+run -n 2 -- /usr/bin/python3 "$tmp/listen.py"
+check a_program_binds_the_port_itself 0 'met rank1'
+
 # ---- mistakes: one line, exit 2, nothing started ----
 mistake() { # NAME PART-OF-THE-LINE COMMAND...
     local name=$1 part=$2
