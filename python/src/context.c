@@ -214,7 +214,10 @@ static int make(const adlpy_start *start, bool implicit)
     the.signals = start->signals;
     the.pid = getpid();
     the.serial++;
-    status = adlpy_states_attach(ctx);
+    adlpy_callback_forget();
+    status = adlpy_original_adopt(ctx);
+    if (status == ADL_OK)
+        status = adlpy_states_attach(ctx);
     if (status == ADL_OK)
         return 0;
     PyObject *type, *value, *trace;

@@ -141,5 +141,9 @@ void adlpy_groups_exit(void);
 adl_status adlpy_states_attach(adl_context *ctx);
 /* The context is about to go. */
 void adlpy_states_detach(void);
+/* What the store calls a state of that name. EINVAL: it is no name. */
+ADL_MUST adl_status adlpy_state_name(const char *label, char *out);
+/* Takes over a checkpoint of the original package, when the context has read none of its own. Lock held. */
+ADL_MUST adl_status adlpy_original_adopt(adl_context *ctx);
 
 #endif

@@ -155,7 +155,7 @@ void adlpy_states_detach(void)
 
 /* What the store calls a state. A name that is longer than the store's are, or looks like one of the library's
  * own, is kept as its beginning and a checksum of the whole; what no store could keep is an error. */
-static adl_status store_name(const char *label, char out[ADL_CHECKPOINT_NAME_MAX + 1])
+adl_status adlpy_state_name(const char *label, char *out)
 {
     size_t length = strlen(label);
     bool reserved = strncmp(label, "adaptdl.", 8) == 0;
@@ -197,7 +197,7 @@ static PyObject *state_add(PyObject *self, PyObject *args)
         free(added);
         return PyErr_NoMemory();
     }
-    adl_status status = store_name(name, added->name);
+    adl_status status = adlpy_state_name(name, added->name);
     adl_context *ctx = adlpy_context_peek();
     if (status == ADL_OK && ctx) {
         if (!adlpy_enter("State")) {

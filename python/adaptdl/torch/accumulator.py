@@ -5,7 +5,7 @@ import contextlib
 import weakref
 from collections.abc import Mapping, MutableMapping
 
-from adaptdl import _core
+from adaptdl import _core, _original
 from adaptdl.torch.epoch import current_epoch
 
 __all__ = ["Accumulator"]
@@ -101,6 +101,7 @@ class Accumulator(MutableMapping):
         if self._sums is None or not self._sums.alive:
             _forget_finished()
             self._sums = sums = _core.Sums(self._name, self._initial)
+            _original.restore_accumulator(sums, self._epoch, self._order)
             self._contents = None
             _bound.append((self._epoch, weakref.ref(self), sums))
         return self._sums

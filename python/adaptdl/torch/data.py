@@ -26,7 +26,7 @@ import weakref
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
-from adaptdl import _core, env
+from adaptdl import _core, _original, env
 from adaptdl.torch.epoch import current_epoch
 
 __all__ = [
@@ -186,6 +186,7 @@ class AdaptiveDataLoaderHelper:
             loop = _core.Loop(self._name, self.batch_size)
             if self._bounds is not None:
                 loop.autoscale(*self._bounds)
+            _original.restore_loader(loop, self._epoch, self._order)
             self._loop = loop
             _loops.append((self._epoch, weakref.ref(self), loop))
         return loop

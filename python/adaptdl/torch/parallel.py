@@ -7,7 +7,7 @@ import pickle
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from adaptdl import _core, checkpoint
+from adaptdl import _core, _original, checkpoint
 from adaptdl.torch.data import tag_prefix_of
 from adaptdl.torch.gradient_noise_scale import AdamGradientNoiseScale, GradientNoiseScale
 from adaptdl.torch.scaling_rules import AdamScale, AdaScale, ScalingRuleBase
@@ -35,6 +35,7 @@ class _State(checkpoint.State):
 
     def __init__(self, name, model, optimizer, lr_scheduler=None, mp_scaler=None):
         super().__init__(name)
+        self.name, self.progress = name, None
         self.model, self.optimizer = model, optimizer
         self.lr_scheduler, self.mp_scaler = lr_scheduler, mp_scaler
         self.adp = None  # whose gain and learning-rate factor are those of the last step
@@ -58,7 +59,12 @@ class _State(checkpoint.State):
         torch.save({name: part.state_dict() for name, part in self.parts.items()}, fileobj)
 
     def load(self, fileobj):
-        saved = _load(fileobj)
+        saved = _original.read_wrapper(self.name, fileobj)
+        if saved is None:
+            saved = _load(fileobj)
+        else:  # the original keeps its statistics with the optimizer's state
+            statistics = saved["optimizer"]["state"].pop("gns", {})
+            self.progress = float(statistics.get("progress", 0.0))
         missing = [name for name in self.parts if name not in saved]
         if missing:
             raise ValueError("the checkpoint is without {}: the program was run without".format(
@@ -108,6 +114,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         self.scaling_rule = scaling_rule or (AdamScale() if adam else AdaScale())
         self.scaling_rule.initialize(self, optimizer, patch_optimizer=True)
         self._state.adp = self
+        if self._state.progress is not None:
+            self.gns.set_progress(self._state.progress)
         super().register_comm_hook(None, self.gns.hook)
 
     def __getstate__(self):
