@@ -47,7 +47,7 @@ cat >"$tmp/job.yaml" <<'END'
 apiVersion: adaptdl.petuum.com/v1
 kind: AdaptDLJob
 metadata: {name: quick}
-spec: {template: {spec: {containers: [{name: main, command: [sleep, "3"]}]}}}
+spec: {template: {spec: {containers: [{name: main, command: [sleep, "3"], env: [{name: ADAPTDL_LOG, value: debug}]}]}}}
 END
 # serve OPTIONS...: until its API answers, then to its end
 serve() {
@@ -73,6 +73,9 @@ until='-> Succeeded' serve -v
 said v_logs_requests yes 'Z debug: GET /api/v1/nodes: 200'
 said v_logs_rounds yes 'Z debug: round [0-9]+: [01] of 1 jobs changed'
 said v_logs_phases yes 'Z debug: job default/quick: .*-> Succeeded'
+cat "$tmp"/state/jobs/*/logs/*.log >"$tmp/log"
+said the_keeper_logs_into_the_jobs_output yes '^adaptdl-keeper: debug: the replica is process [0-9]+'
+said and_how_it_ended yes '^adaptdl-keeper: debug: the replica ended with 0'
 until= ADAPTDL_LOG=error serve
 said the_scheduler_can_be_quiet no .
 ADAPTDL_LOG=x "$bin/adaptdl-sched" --state "$tmp/state" >"$tmp/log" 2>&1

@@ -2,6 +2,7 @@
 
 #include "backend/local/claim.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "proc/procs.h"
 #include "proc/ward.h"
 
@@ -208,9 +209,11 @@ static void take_signals(watch *w)
     struct signalfd_siginfo info;
     while (read(w->signals, &info, sizeof info) == sizeof info) {
         int number = (int)info.ssi_signo;
-        if (number == ADLI_KEEPER_TERMINATE)
+        if (number == ADLI_KEEPER_TERMINATE) {
+            adli_say(ADL_LOG_DEBUG, "asks the replica to stop");
             adli_ward_ask(&w->replica);
-        else if (number == ADLI_KEEPER_KILL || number == ADLI_KEEPER_NODE_LOST) {
+        } else if (number == ADLI_KEEPER_KILL || number == ADLI_KEEPER_NODE_LOST) {
+            adli_say(ADL_LOG_DEBUG, "kills the replica");
             w->node_lost |= number == ADLI_KEEPER_NODE_LOST;
             w->hurry = true;
             kill_all(w);
@@ -294,9 +297,11 @@ static void keep(watch *w)
         w->cgroup = (adli_cgroup){0};
     w->watch_memory = w->cgroup.kind == ADLI_CGROUP_NONE && keeper->memory_bytes > 0;
     if (start_replica(w, &result)) {
+        adli_say(ADL_LOG_DEBUG, "the replica is process %d", (int)w->replica.id);
         adli_claim_ready(w->claim);
         watch_replica(w);
         conclude(w, &result);
+        adli_say(ADL_LOG_DEBUG, "the replica ended with %d", adli_ward_code(&w->replica));
     }
     adli_cgroup_remove(&w->cgroup);
     /* A full disk may get room again; without a result the replica is seen as lost. */
