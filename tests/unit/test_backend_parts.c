@@ -89,7 +89,7 @@ TEST(wrong_fields_are_refused)
         {"replicas", "0"}, {"replicas", "99999999"}, {"replicas", "x"},
         {"port", "1"},     {"replicas", "4 "},       {"replicas", ""},
     };
-    adli_plan *plan;
+    adli_start_plan *plan;
     adli_result result;
     int dir = make_directory();
     REQUIRE(dir >= 0);
@@ -100,7 +100,7 @@ TEST(wrong_fields_are_refused)
         adli_record_put_int(&buf, "port", 5);
         adli_record_put_int(&buf, "cgroup", 0);
         CHECK_OK(adli_record_write(dir, "plan", &buf, false));
-        CHECK_FAILS(adli_plan_read(dir, "plan", &plan), ADL_ECORRUPT, "plan");
+        CHECK_FAILS(adli_start_plan_read(dir, "plan", &plan), ADL_ECORRUPT, "plan");
         CHECK(!plan);
         CHECK_OK(adli_record_write(dir, "0.result", &buf, false));
         CHECK(adli_result_read(dir, 0, &result) == ADL_ECORRUPT);
@@ -127,7 +127,7 @@ TEST(files_of_the_version_before_are_read)
         {"gpus", "-"},     {"node", "b"},    {"gpus", "1"}};
     static const char *const result_fields[][2] = {
         {"state", "3"}, {"exit", "143"}, {"reason", "NodeLost"}, {"message", "its node was lost"}};
-    adli_plan *plan;
+    adli_start_plan *plan;
     adli_result result;
     adli_buf buf;
     int dir = make_directory();
@@ -141,10 +141,10 @@ TEST(files_of_the_version_before_are_read)
         adli_record_put(&buf, result_fields[i][0], result_fields[i][1]);
     CHECK_OK(adli_record_write(dir, "1.result", &buf, false));
     adli_buf_fini(&buf);
-    REQUIRE_OK(adli_plan_read(dir, "plan", &plan));
+    REQUIRE_OK(adli_start_plan_read(dir, "plan", &plan));
     CHECK(plan->count == 2 && plan->members[0] == 0 && plan->members[1] == 1);
     CHECK_STR(plan->nodes[1], "b");
-    adli_plan_free(plan);
+    adli_start_plan_free(plan);
     CHECK_OK(adli_result_read(dir, 1, &result));
     CHECK_INT(result.state, ADLI_MEMBER_INTERRUPTED);
     CHECK_INT(result.cause, ADLI_CAUSE_NODE_LOST);
@@ -156,34 +156,34 @@ TEST(plans_come_back)
 {
     const char *nodes[] = {"a", "b"}, *gpus[] = {"0,1", "-"};
     int members[] = {0, 1};
-    adli_plan plan = {.count = 2,
-                      .port = 4711,
-                      .refused = "",
-                      .message = "",
-                      .members = members,
-                      .nodes = nodes,
-                      .gpus = gpus,
-                      .cgroups = {ADLI_CGROUP_V1, {"/m", "/c"}}};
-    adli_plan *again;
+    adli_start_plan plan = {.count = 2,
+                            .port = 4711,
+                            .refused = "",
+                            .message = "",
+                            .members = members,
+                            .nodes = nodes,
+                            .gpus = gpus,
+                            .cgroups = {ADLI_CGROUP_V1, {"/m", "/c"}}};
+    adli_start_plan *again;
     int dir = make_directory();
     REQUIRE(dir >= 0);
-    CHECK_FAILS(adli_plan_read(dir, "plan", &again), ADL_ENOENT, "plan");
-    CHECK_OK(adli_plan_write(dir, "plan", &plan));
-    CHECK_FAILS(adli_plan_write(dir, "plan", &plan), ADL_ESTATE, "plan");
-    REQUIRE_OK(adli_plan_read(dir, "plan", &again));
+    CHECK_FAILS(adli_start_plan_read(dir, "plan", &again), ADL_ENOENT, "plan");
+    CHECK_OK(adli_start_plan_write(dir, "plan", &plan));
+    CHECK_FAILS(adli_start_plan_write(dir, "plan", &plan), ADL_ESTATE, "plan");
+    REQUIRE_OK(adli_start_plan_read(dir, "plan", &again));
     CHECK(again->count == 2 && again->port == 4711 && again->cgroups.kind == ADLI_CGROUP_V1);
     CHECK_STR(again->cgroups.path[1], "/c");
     CHECK_STR(again->nodes[1], "b");
     CHECK_STR(again->gpus[0], "0,1");
     CHECK(again->members[0] == 0 && again->members[1] == 1);
-    adli_plan_free(again);
+    adli_start_plan_free(again);
     members[0] = 4;
     members[1] = 7;
-    CHECK_OK(adli_plan_write(dir, "plan-4", &plan));
-    REQUIRE_OK(adli_plan_read(dir, "plan-4", &again));
+    CHECK_OK(adli_start_plan_write(dir, "plan-4", &plan));
+    REQUIRE_OK(adli_start_plan_read(dir, "plan-4", &again));
     CHECK(again->members[0] == 4 && again->members[1] == 7);
     CHECK_STR(again->gpus[1], "-");
-    adli_plan_free(again);
+    adli_start_plan_free(again);
     remove_directory(dir);
 }
 

@@ -66,7 +66,7 @@ static void watch_directory(const local *self, const char *uid, int number)
 void adli_local_group_fini(group *item)
 {
     for (size_t i = 0; i < item->plan_count; i++)
-        adli_plan_free(item->plans[i]);
+        adli_start_plan_free(item->plans[i]);
     free(item->plans);
     free(item->members);
 }
@@ -79,15 +79,15 @@ static int by_number(const void *a, const void *b)
 
 static adl_status read_plan(group *item, int dir, const char *name)
 {
-    adli_plan *plan;
-    adl_status status = adli_plan_read(dir, name, &plan);
+    adli_start_plan *plan;
+    adl_status status = adli_start_plan_read(dir, name, &plan);
     if (status != ADL_OK)
         return status;
     if (adli_grow(&item->plans, &item->plan_capacity, item->plan_count + 1, sizeof *item->plans) !=
             0 ||
         adli_grow(&item->members, &item->capacity, item->count + (size_t)plan->count,
                   sizeof *item->members) != 0) {
-        adli_plan_free(plan);
+        adli_start_plan_free(plan);
         return adli_fail_memory("a group");
     }
     item->plans[item->plan_count++] = plan;

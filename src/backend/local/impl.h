@@ -26,13 +26,13 @@ typedef struct node {
 typedef struct member {
     int number;
     const char *node, *gpus; /* the plan's */
-    const adli_plan *plan;
+    const adli_start_plan *plan;
 } member;
 
 typedef struct group {
     char uid[ADLI_UID_BYTES];
     int number;
-    adli_plan **plans; /* [plan_count], the first one first */
+    adli_start_plan **plans; /* [plan_count], the first one first */
     size_t plan_count, plan_capacity;
     member *members; /* [count] ascending */
     size_t count, capacity;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Members 0, 1, 2 ... are not named: so it was when a plan was for ranks. */
-static bool counted(const adli_plan *plan)
+static bool counted(const adli_start_plan *plan)
 {
     for (int i = 0; i < plan->count; i++)
         if (plan->members[i] != i)
@@ -18,7 +18,7 @@ static bool counted(const adli_plan *plan)
     return true;
 }
 
-adl_status adli_plan_write(int dir, const char *name, const adli_plan *plan)
+adl_status adli_start_plan_write(int dir, const char *name, const adli_start_plan *plan)
 {
     adli_buf buf;
     bool plain = counted(plan);
@@ -47,7 +47,7 @@ static bool next_path(const adli_buf *buf, size_t *at, const char *name, char *o
     return text && snprintf(out, ADLI_CGROUP_PATH, "%s", text) < ADLI_CGROUP_PATH;
 }
 
-static adl_status decode_head(adli_plan *plan, size_t *at)
+static adl_status decode_head(adli_start_plan *plan, size_t *at)
 {
     int64_t replicas, port, kind;
     adl_status status = adli_record_next_int(&plan->text, at, "replicas", &replicas);
@@ -71,7 +71,7 @@ static adl_status decode_head(adli_plan *plan, size_t *at)
     return ADL_OK;
 }
 
-static adl_status decode_member(adli_plan *plan, int i, size_t *at)
+static adl_status decode_member(adli_start_plan *plan, int i, size_t *at)
 {
     int64_t member = i;
     size_t here = *at;
@@ -87,7 +87,7 @@ static adl_status decode_member(adli_plan *plan, int i, size_t *at)
     return ADL_OK;
 }
 
-static adl_status decode(adli_plan *plan)
+static adl_status decode(adli_start_plan *plan)
 {
     size_t at = 0;
     adl_status status = decode_head(plan, &at);
@@ -103,10 +103,10 @@ static adl_status decode(adli_plan *plan)
     return status;
 }
 
-adl_status adli_plan_read(int dir, const char *name, adli_plan **out)
+adl_status adli_start_plan_read(int dir, const char *name, adli_start_plan **out)
 {
     adl_status status;
-    adli_plan *plan = *out = adli_calloc(1, sizeof *plan);
+    adli_start_plan *plan = *out = adli_calloc(1, sizeof *plan);
     if (!plan)
         return adli_fail_memory("a plan");
     adli_buf_init(&plan->text, ADLI_RECORD_MAX_BYTES);
@@ -114,13 +114,13 @@ adl_status adli_plan_read(int dir, const char *name, adli_plan **out)
     if (status == ADL_OK && (status = decode(plan)) != ADL_OK)
         status = adli_wrap(status, "%s", name);
     if (status != ADL_OK) {
-        adli_plan_free(plan);
+        adli_start_plan_free(plan);
         *out = NULL;
     }
     return status;
 }
 
-void adli_plan_free(adli_plan *plan)
+void adli_start_plan_free(adli_start_plan *plan)
 {
     if (!plan)
         return;

@@ -11,7 +11,7 @@ enum { ADLI_PLAN_NAME = 32 };
 #define ADLI_PLAN_FIRST "plan"
 
 /* Texts point into `text`. */
-typedef struct adli_plan {
+typedef struct adli_start_plan {
     int count;
     int port;
     adli_cgroup cgroups; /* the parents */
@@ -21,12 +21,12 @@ typedef struct adli_plan {
     const char **nodes;  /* [count] */
     const char **gpus;   /* [count] the value of CUDA_VISIBLE_DEVICES; "-": left alone */
     adli_buf text;
-} adli_plan;
+} adli_start_plan;
 
 /* Writes the plan (its text is not read). ESTATE: there is one. */
-ADL_MUST adl_status adli_plan_write(int dir, const char *name, const adli_plan *plan);
+ADL_MUST adl_status adli_start_plan_write(int dir, const char *name, const adli_start_plan *plan);
 /* *out is new, or NULL. ENOENT: there is none. */
-ADL_MUST adl_status adli_plan_read(int dir, const char *name, adli_plan **out);
-void adli_plan_free(adli_plan *plan);
+ADL_MUST adl_status adli_start_plan_read(int dir, const char *name, adli_start_plan **out);
+void adli_start_plan_free(adli_start_plan *plan);
 
 #endif

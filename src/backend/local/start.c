@@ -144,7 +144,7 @@ static bool gpu_used(local *self, const char *where, const char *gpu)
 }
 
 /* Appends the devices of the plan's i-th member to list; how many are missing is returned. */
-static int choose_gpus(local *self, const adli_plan *plan, int i, int devices, adli_buf *list)
+static int choose_gpus(local *self, const adli_start_plan *plan, int i, int devices, adli_buf *list)
 {
     const node *where = adli_local_node_named(self, plan->nodes[i]);
     int wanted = devices;
@@ -164,7 +164,8 @@ static int choose_gpus(local *self, const adli_plan *plan, int i, int devices, a
 }
 
 /* plan->gpus[] become new texts; refused and message say when they do not suffice. */
-static adl_status plan_gpus(local *self, int devices, adli_plan *plan, char *message, size_t size)
+static adl_status plan_gpus(local *self, int devices, adli_start_plan *plan, char *message,
+                            size_t size)
 {
     adl_status status = ADL_OK;
     for (int i = 0; status == ADL_OK && i < plan->count; i++) {
@@ -185,7 +186,7 @@ static adl_status plan_gpus(local *self, int devices, adli_plan *plan, char *mes
 
 /* Those of the start that no plan has yet. */
 static adl_status unplanned(const local *self, const adli_start *start, const group *item,
-                            adli_plan *plan)
+                            adli_start_plan *plan)
 {
     for (int i = 0; i < start->count; i++) {
         const adli_member_start *which = &start->members[i];
@@ -200,7 +201,7 @@ static adl_status unplanned(const local *self, const adli_start *start, const gr
 }
 
 static adl_status write_plan(local *self, const adli_start *start, const group *item, int dir,
-                             int devices, adli_plan *plan)
+                             int devices, adli_start_plan *plan)
 {
     char message[160] = "", name[ADLI_PLAN_NAME] = ADLI_PLAN_FIRST;
     plan->cgroups = self->cgroups;
@@ -217,7 +218,7 @@ static adl_status write_plan(local *self, const adli_start *start, const group *
     if (status == ADL_OK)
         status = plan_gpus(self, devices, plan, message, sizeof message);
     if (status == ADL_OK)
-        status = adli_plan_write(dir, name, plan);
+        status = adli_start_plan_write(dir, name, plan);
     if (status == ADL_OK || status == ADL_ESTATE) /* another was quicker: theirs holds */
         adli_local_drop(self, start->uid, start->group);
     return status == ADL_ESTATE ? ADL_OK : status;
@@ -227,7 +228,7 @@ static adl_status write_plan(local *self, const adli_start *start, const group *
 static adl_status make_plan(local *self, const adli_start *start, const group *item, int dir,
                             int devices)
 {
-    adli_plan plan = {0};
+    adli_start_plan plan = {0};
     size_t room = (size_t)start->count;
     plan.members = adli_calloc(room, sizeof *plan.members);
     plan.nodes = adli_calloc(room, sizeof *plan.nodes);
