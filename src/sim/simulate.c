@@ -1,6 +1,7 @@
 #include "sim/simulate.h"
 
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "sched/cluster.h"
@@ -353,18 +354,18 @@ static void log_job(sim *s, int index)
     const adli_sim_job *job = &s->jobs[adli_cluster_round_job(s->cluster, index)];
     char text[256];
     adli_buf *log = &s->result->log;
-    adli_buf_puts(log, index ? ",{\"name\":" : "{\"name\":");
-    adli_buf_json(log, snapshot->jobs[index].name);
-    adli_buf_puts(log, ",\"nodes\":[");
+    adli_jw_open(log, NULL, '{');
+    adli_jw_text(log, "name", snapshot->jobs[index].name);
+    adli_jw_open(log, "nodes", '[');
     for (int i = 0; i < decision->jobs[index].replicas; i++)
-        adli_buf_printf(log, i ? ",%d" : "%d", decision->jobs[index].nodes[i]);
-    adli_buf_printf(log, "],\"local_bsz\":%d,\"accum_steps\":%d,\"epoch\":%d,\"progress\":",
-                    job->replicas ? job->local_bsz : 0, job->replicas ? job->accum_steps : 0,
-                    job->epoch);
-    adli_buf_double(log, job->progress);
-    adli_buf_puts(log, ",\"why\":");
-    adli_buf_json(log, adl_decision_explain(snapshot, decision, index, text, sizeof text));
-    adli_buf_puts(log, "}");
+        adli_jw_int(log, NULL, decision->jobs[index].nodes[i]);
+    adli_jw_close(log, ']');
+    adli_jw_int(log, "local_bsz", job->replicas ? job->local_bsz : 0);
+    adli_jw_int(log, "accum_steps", job->replicas ? job->accum_steps : 0);
+    adli_jw_int(log, "epoch", job->epoch);
+    adli_jw_number(log, "progress", job->progress);
+    adli_jw_text(log, "why", adl_decision_explain(snapshot, decision, index, text, sizeof text));
+    adli_jw_close(log, '}');
 }
 
 static adl_status log_round(sim *s)
@@ -372,13 +373,12 @@ static adl_status log_round(sim *s)
     adli_buf *log = &s->result->log;
     if (!s->options->log)
         return ADL_OK;
-    adli_buf_puts(log, "{\"workload\":");
-    adli_buf_json(log, s->workload->name);
-    adli_buf_puts(log, ",\"policy\":");
-    adli_buf_json(log, s->options->policy);
-    adli_buf_puts(log, ",\"time\":");
-    adli_buf_double(log, s->now_s);
-    adli_buf_printf(log, ",\"finished\":%d,\"jobs\":[", s->finished);
+    adli_jw_open(log, NULL, '{');
+    adli_jw_text(log, "workload", s->workload->name);
+    adli_jw_text(log, "policy", s->options->policy);
+    adli_jw_number(log, "time", s->now_s);
+    adli_jw_int(log, "finished", s->finished);
+    adli_jw_open(log, "jobs", '[');
     for (int i = 0; i < adli_cluster_snapshot(s->cluster)->job_count; i++)
         log_job(s, i);
     adli_buf_puts(log, "]}\n");
