@@ -868,38 +868,5 @@ def test_mnist(tmp_path):
         contrib.MNIST(str(tmp_path), train=False)
 
 
-# ---- the extension's part ----
-
-def test_metrics_and_event_files(tmp_path):
-    from adaptdl import _core
-    metrics = _core.Metrics("metrics-test")
-    for value, weight in ((1.0, 1), (2.0, 2), (4.0, 1)):
-        metrics.add("m", value, weight)
-    mean, std = metrics.compute()["m"]
-    assert mean == pytest.approx(2.25) and std == pytest.approx((4.75 / 3) ** 0.5)
-    for name, value, weight, text in (("", 1, 1, "0 bytes"), ("x" * 70, 1, 1, "70 bytes, at most 62"),
-                                      ("m", 1, 0, "weight must be above 0")):
-        with pytest.raises(ValueError, match=text):
-            metrics.add(name, value, weight)
-    metrics.free()
-    metrics.free()
-    with pytest.raises(RuntimeError, match="their loop is over"):
-        metrics.compute()
-    writer = _core.EventWriter(str(tmp_path / "run"), 1.0)
-    writer.scalar("tag", 0.5, 7, 2.0)
-    writer.text("note", "some *text*", 7, 2.0)
-    assert os.path.dirname(writer.path) == str(tmp_path / "run")
-    writer.close()
-    writer.close()
-    with pytest.raises(ValueError, match="it is closed"):
-        writer.scalar("tag", 0.5, 7, 2.0)
-    assert events(tmp_path / "run")[0] == (7, "tag", 0.5)
-    with pytest.raises(ValueError):
-        _core.EventWriter(str(tmp_path / "run"), 1.0).scalar("", 0.5, 7, 2.0)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        _core.EventWriter(str(tmp_path / "file"), 1.0)
-
-
 if __name__ == "__main__":
     harness.main(__file__)
