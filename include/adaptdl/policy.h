@@ -73,7 +73,10 @@ typedef struct adl_snapshot {
     const adl_job *jobs; /* in order of submission */
     int job_count;
     const adl_node *template_node; /* what auto-scaling would add; NULL: no auto-scaling */
-    bool shared_models;            /* jobs of one application share what they measured */
+    /* Kinds of devices, by adl_shape.type; jobs' models tell them apart. NULL, 0: there is one. */
+    const char *const *type_names;
+    int type_count;
+    bool shared_models; /* jobs of one application share what they measured */
     double now_s;
     uint64_t seed;
 } adl_snapshot;

@@ -228,9 +228,13 @@ static void explain(const adl_snapshot *snapshot, adl_decision *decision)
         int nodes = now->replicas > 0;
         for (int k = 1; k < now->replicas; k++)
             nodes += now->nodes[k] != now->nodes[k - 1];
-        now->speedup =
-            now->replicas ? adli_job_speedup(&snapshot->jobs[i], adl_shape_of(nodes, now->replicas))
-                          : 0;
+        adl_shape shape = adl_shape_of(nodes, now->replicas);
+        for (int t = 0; t < snapshot->type_count && now->replicas > 0; t++) {
+            const char *type = snapshot->nodes[now->nodes[0]].device_type;
+            if (strcmp(snapshot->type_names[t], type ? type : "") == 0)
+                shape.type = t;
+        }
+        now->speedup = now->replicas ? adli_job_speedup(&snapshot->jobs[i], shape) : 0;
         now->reason = reason_of(snapshot, &snapshot->jobs[i], now);
     }
 }

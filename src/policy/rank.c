@@ -25,26 +25,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRICE, KMIX, PFUT, HEP, ALPHA, P, RS, HY, SHY, DW, TPRIOR, GTH, GEX, RESTART };
-
 static const adli_policy_param params[] = {
-    [PRICE] = {"price", -1, -1, 1000,
-               "price of the cluster; 0: weights by rank; -1: 4 where jobs share models, else 0"},
-    [KMIX] = {"kmix", 0, 0, 1000, "part of the price that does not fall with the rank"},
-    [PFUT] = {"pfut", 1, 0, 10, "exponent of the price of progress"},
-    [HEP] = {"hep", 1.4, 0, 10, "price=0: exponent of the rank: how strongly short jobs go first"},
-    [ALPHA] = {"alpha", 0.1, 0, 5, "price=0: exponent of the remaining time"},
-    [P] = {"p", 0.45, 0.01, 1,
-           "price=0: exponent of the speedup: below 1, the first devices count most"},
-    [RS] = {"rs", 1.35, 0, 100, "how much a restart counts against the remaining time"},
-    [HY] = {"hy", 0.06, 0, 1, "least relative gain for growing"},
-    [SHY] = {"shy", 0.07, 0, 1, "least relative gain for shrinking"},
-    [DW] = {"dw", 0.8, 0, 10, "reluctance to change what changed just now"},
-    [TPRIOR] = {"tprior_s", 300, 1, 1e9, "remaining time of a job that has not reported yet"},
-    [GTH] = {"gth", 1, 0.01, 100, "unfairness above which a job's weight is raised"},
-    [GEX] = {"gex", 2, 0, 10, "price=0: exponent of the unfairness"},
-    [RESTART] = {"restart_cost_s", 30, 0, 1e6,
-                 "restart cost of a job that has not measured its own"},
+    [ADLI_RANK_PRICE] =
+        {"price", -1, -1, 1000,
+         "price of the cluster; 0: weights by rank; -1: 4 where jobs share models, else 0"},
+    [ADLI_RANK_KMIX] = {"kmix", 0, 0, 1000, "part of the price that does not fall with the rank"},
+    [ADLI_RANK_PFUT] = {"pfut", 1, 0, 10, "exponent of the price of progress"},
+    [ADLI_RANK_HEP] = {"hep", 1.4, 0, 10,
+                       "price=0: exponent of the rank: how strongly short jobs go first"},
+    [ADLI_RANK_ALPHA] = {"alpha", 0.1, 0, 5, "price=0: exponent of the remaining time"},
+    [ADLI_RANK_P] = {"p", 0.45, 0.01, 1,
+                     "price=0: exponent of the speedup: below 1, the first devices count most"},
+    [ADLI_RANK_RS] = {"rs", 1.35, 0, 100, "how much a restart counts against the remaining time"},
+    [ADLI_RANK_HY] = {"hy", 0.06, 0, 1, "least relative gain for growing"},
+    [ADLI_RANK_SHY] = {"shy", 0.07, 0, 1, "least relative gain for shrinking"},
+    [ADLI_RANK_DW] = {"dw", 0.8, 0, 10, "reluctance to change what changed just now"},
+    [ADLI_RANK_TPRIOR] = {"tprior_s", 300, 1, 1e9,
+                          "remaining time of a job that has not reported yet"},
+    [ADLI_RANK_GTH] = {"gth", 1, 0.01, 100, "unfairness above which a job's weight is raised"},
+    [ADLI_RANK_GEX] = {"gex", 2, 0, 10, "price=0: exponent of the unfairness"},
+    [ADLI_RANK_RESTART] = {"restart_cost_s", 30, 0, 1e6,
+                           "restart cost of a job that has not measured its own"},
     {0}};
 
 static const double usual_price = 4;
@@ -112,23 +113,28 @@ static double devices(const rank *r, const candidate *c)
     return c->share > 0 ? 1 / c->share : r->snapshot->node_count;
 }
 
+double adli_rank_work(const adl_job *job, double rate1, double tprior_s)
+{
+    if (!job->model)
+        return tprior_s;
+    if (!(job->total_work > 0))
+        return fmax(job->progress, 1000 * rate1);
+    double work = fmax(job->total_work - job->progress, 0.5 * job->epoch_work);
+    if (job->progress > job->total_work) /* it overran what it declared: expect more of that */
+        work = fmax(work, 0.25 * job->progress);
+    return work;
+}
+
 /* Step 2: what is left to do, and how long it takes on one device. */
 static void estimate(const rank *r, candidate *c)
 {
     const adl_job *job = c->job;
     c->hinted = !job->model || job->total_work > 0;
     c->rate1 = fmax(rate(c, 1), 1e-300);
+    c->work = adli_rank_work(job, c->rate1, r->params[ADLI_RANK_TPRIOR]);
     if (!job->model) {
-        c->t1 = r->params[TPRIOR];
-        c->work = c->t1;
+        c->t1 = c->work;
         return;
-    }
-    if (job->total_work > 0) {
-        c->work = fmax(job->total_work - job->progress, 0.5 * job->epoch_work);
-        if (job->progress > job->total_work) /* it overran what it declared: expect more of that */
-            c->work = fmax(c->work, 0.25 * job->progress);
-    } else {
-        c->work = fmax(job->progress, 1000 * c->rate1);
     }
     c->t1 = fmax(c->work / c->rate1, 30);
 }
@@ -164,10 +170,11 @@ static int by_time_left(const void *a, const void *b, void *jobs)
  * to cost lambda each and time 1. */
 static double price(const rank *r, const candidate *c, double position)
 {
-    double lambda = r->price * (position + r->params[KMIX]) / devices(r, c), mu = HUGE_VAL;
+    double lambda = r->price * (position + r->params[ADLI_RANK_KMIX]) / devices(r, c),
+           mu = HUGE_VAL;
     int most = (int)fmin(c->job->max_replicas, devices(r, c) + 1e-9);
     if (!c->job->model)
-        return pow(0.5 + lambda, r->params[PFUT]);
+        return pow(0.5 + lambda, r->params[ADLI_RANK_PFUT]);
     for (int n = 1;; n = next_size(c, n)) {
         double speed = rate(c, n);
         if (speed > 0)
@@ -175,7 +182,7 @@ static double price(const rank *r, const candidate *c, double position)
         if (n >= most)
             break;
     }
-    return pow(mu < HUGE_VAL ? mu : 1 + lambda, r->params[PFUT]);
+    return pow(mu < HUGE_VAL ? mu : 1 + lambda, r->params[ADLI_RANK_PFUT]);
 }
 
 /* The weight of a job at a place in the ranking, one formula for all jobs. */
@@ -184,7 +191,7 @@ static double worth(const rank *r, const candidate *c, double position)
     if (r->price > 0)
         return price(r, c, position);
     double t1 = c->hinted ? c->t1 : 10000;
-    return pow(position, r->params[HEP]) * pow(t1 / 1000, -r->params[ALPHA]);
+    return pow(position, r->params[ADLI_RANK_HEP]) * pow(t1 / 1000, -r->params[ADLI_RANK_ALPHA]);
 }
 
 /* Steps 3 and 4. Jobs that declare no work are put in the middle, the others ranked over 1 .. J. */
@@ -203,9 +210,9 @@ static void weigh(rank *r)
         c->weight = worth(r, c, hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count);
     }
     for (int i = 0; i < count; i++) {
-        double rho = unfairness(r, &r->jobs[i]) / r->params[GTH];
+        double rho = unfairness(r, &r->jobs[i]) / r->params[ADLI_RANK_GTH];
         if (rho > 1)
-            r->jobs[i].weight *= r->price > 0 ? rho : pow(rho, r->params[GEX]);
+            r->jobs[i].weight *= r->price > 0 ? rho : pow(rho, r->params[ADLI_RANK_GEX]);
     }
 }
 
@@ -216,13 +223,14 @@ static double kept(const rank *r, const candidate *c, int n)
     bool priced = r->price > 0;
     if (n == job->replicas || (priced && job->attained_s == 0))
         return 1;
-    double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : r->params[RESTART];
-    double left_s = job->model ? c->work / fmax(rate(c, n), 1e-300) : r->params[TPRIOR];
-    double f = 1 - fmin(0.95, r->params[RS] * cost_s / (left_s + cost_s));
-    f -= r->params[n < job->replicas ? SHY : HY] * (priced ? sqrt(cost_s / 30) : 1);
+    double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : r->params[ADLI_RANK_RESTART];
+    double left_s = job->model ? c->work / fmax(rate(c, n), 1e-300) : r->params[ADLI_RANK_TPRIOR];
+    double f = 1 - fmin(0.95, r->params[ADLI_RANK_RS] * cost_s / (left_s + cost_s));
+    f -= r->params[n < job->replicas ? ADLI_RANK_SHY : ADLI_RANK_HY] *
+         (priced ? sqrt(cost_s / 30) : 1);
     bool explores = n > job->replicas && n > job->max_profiled;
     if (job->replicas > 0 && !explores)
-        f -= r->params[DW] * cost_s / (r->snapshot->now_s - job->last_change_s + cost_s);
+        f -= r->params[ADLI_RANK_DW] * cost_s / (r->snapshot->now_s - job->last_change_s + cost_s);
     return fmax(f, 0.01);
 }
 
@@ -232,7 +240,7 @@ static adl_status add_option(rank *r, candidate *c, int n)
         return adli_fail_memory("options");
     double keep = kept(r, c, n);
     double speedup = fmax(rate(c, n), 0) / c->rate1 * keep;
-    double value = c->weight * (r->price > 0 ? speedup : pow(speedup, r->params[P]));
+    double value = c->weight * (r->price > 0 ? speedup : pow(speedup, r->params[ADLI_RANK_P]));
     r->options[r->option_count++] = (option){n, value, (float)keep};
     c->count++;
     return ADL_OK;
@@ -390,9 +398,11 @@ static adl_status decide(adli_plan *plan)
 {
     const adl_snapshot *snapshot = plan->snapshot;
     size_t count = (size_t)snapshot->job_count;
-    rank r = {.snapshot = snapshot, .params = plan->params, .price = plan->params[PRICE]};
+    rank r = {.snapshot = snapshot, .params = plan->params, .price = plan->params[ADLI_RANK_PRICE]};
     if (r.price < 0)
         r.price = snapshot->shared_models ? usual_price : 0;
+    if (snapshot->type_count > 1)
+        return adli_rank_types(plan, r.price > 0 ? r.price : usual_price);
     adli_rank_job *sizes = adli_calloc(count, sizeof *sizes);
     r.jobs = adli_calloc(count, sizeof *r.jobs);
     r.order = adli_calloc(count, sizeof *r.order);

@@ -369,6 +369,8 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
                                        .jobs = cluster->views,
                                        .job_count = count,
                                        .template_node = options->template_node,
+                                       .type_names = adli_pool_type_names(options->pool),
+                                       .type_count = adli_pool_type_count(options->pool),
                                        .shared_models = adli_pool_shares(options->pool),
                                        .now_s = now_s,
                                        .seed = options->seed};

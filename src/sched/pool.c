@@ -104,7 +104,8 @@ static adli_pool_entry *find(const adli_pool *pool, const char *application, dou
     for (size_t i = 0; i < pool->count; i++)
         if (strcmp(pool->entries[i]->application, application) == 0 &&
             pool->entries[i]->init_batch_size == init &&
-            same_limits(&pool->entries[i]->limits, limits))
+            pool->entries[i]->limits.max_batch_size == limits->max_batch_size &&
+            pool->entries[i]->limits.accumulation == limits->accumulation)
             return pool->entries[i];
     return NULL;
 }
@@ -468,9 +469,14 @@ adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_
     member->reported = news->profile_count;
     memcpy(member->speeds, news->speeds, sizeof member->speeds);
     member->version = ++pool->clock;
+    int type = member->count > 0 ? member->points[member->count - 1].type : 0;
+    member->limits_on[type] = news->limits;
+    member->has_limits[type] = true;
     status = find_entry(pool, member);
     if (status != ADL_OK || !member->entry)
         return status;
+    member->entry->types[type].limits = news->limits;
+    member->entry->types[type].has_limits = true;
     if (!member->entry->has_grad) {
         member->entry->grad = news->model.grad;
         member->entry->has_grad = true;
@@ -482,8 +488,8 @@ adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_
         return ADL_OK;
     }
     double deltas[ADL_MAX_TYPES];
-    for (int type = 0; type < ADL_MAX_TYPES; type++)
-        deltas[type] = adli_pool_delta(&member->entry->types[type], member, type);
+    for (int t = 0; t < ADL_MAX_TYPES; t++)
+        deltas[t] = adli_pool_delta(&member->entry->types[t], member, t);
     for (size_t i = 0; i < member->count && status == ADL_OK; i++)
         status = add_point(pool, member, &member->points[i], deltas[member->points[i].type]);
     return status;

@@ -19,6 +19,8 @@ typedef struct adli_pool_group {
 
 /* What is known on one device type. */
 typedef struct adli_pool_type {
+    adl_batch_limits limits; /* of jobs on it: how much a device holds differs by type */
+    bool has_limits;
     adli_pool_point *points;
     size_t count, capacity;
     size_t oldest; /* next to be replaced when full */
@@ -57,11 +59,13 @@ struct adli_pool {
 struct adli_pool_member {
     char *application;
     uint64_t id;
-    adli_pool_entry *entry; /* NULL: it knows only itself */
-    bool heard;             /* it has reported */
-    bool alone;             /* it left */
-    adl_goodput model;      /* as last reported */
-    adl_batch_limits limits;
+    adli_pool_entry *entry;                    /* NULL: it knows only itself */
+    bool heard;                                /* it has reported */
+    bool alone;                                /* it left */
+    adl_goodput model;                         /* as last reported */
+    adl_batch_limits limits;                   /* as last reported */
+    adl_batch_limits limits_on[ADL_MAX_TYPES]; /* by type, where it has been */
+    bool has_limits[ADL_MAX_TYPES];
     double speeds[ADL_MAX_TYPES];
     adl_profile_point *points; /* its own */
     size_t count, capacity;

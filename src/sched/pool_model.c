@@ -104,6 +104,17 @@ typedef struct type_view {
     adl_profile_point *points;
 } type_view;
 
+/* The batch limits on a type: the job's own there, those of others there, else what is known. */
+static const adl_batch_limits *limits_on(const adli_pool_member *member, int type)
+{
+    const adli_pool_entry *entry = member->entry;
+    if (member->has_limits[type])
+        return &member->limits_on[type];
+    if (entry && entry->types[type].has_limits)
+        return &entry->types[type].limits;
+    return member->heard ? &member->limits : &entry->limits;
+}
+
 static adl_status view_type(const adli_pool_member *member, int type, int type_count,
                             type_view *view, adl_type_model *out)
 {
@@ -127,7 +138,7 @@ static adl_status view_type(const adli_pool_member *member, int type, int type_c
         status = own_fit(member, type, type_count, view->points, &view->model.perf, &known);
     }
     *out = (adl_type_model){.model = known ? &view->model : NULL,
-                            .limits = member->heard ? &member->limits : &entry->limits,
+                            .limits = limits_on(member, type),
                             .profile = view->points,
                             .profile_count = list_points(member, on, type, view->points),
                             .speed = member->speeds[type]};

@@ -803,6 +803,49 @@ TEST(a_short_job_that_never_ran_is_not_kept_waiting)
     adlt_world_fini(&world);
 }
 
+/* ---- device types ---- */
+
+/* Two nodes of four slow devices, one of four fast ones; job 0 is four times as fast there, job 1 no faster. */
+TEST(a_device_type_goes_to_the_job_that_gains_by_it)
+{
+    static const char *const names[] = {"slow", "fast"};
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    adlt_world_init(&world, 3, 2, 1);
+    for (int n = 0; n < 3; n++) {
+        world.nodes[n].capacity.amount[0] = 4;
+        world.nodes[n].device_type = names[n == 2];
+    }
+    adl_goodput slow = {{0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6}, {0.01, 1}, 128}, fast = slow;
+    fast.perf.alpha_c /= 4;
+    fast.perf.beta_c /= 4;
+    adl_batch_limits limits = {4096, 16, 256, true};
+    for (int j = 0; j < 2; j++) {
+        adl_job *job = &world.jobs[j];
+        job->request.amount[0] = 1;
+        job->max_replicas = job->max_profiled = 4;
+        job->total_work = 1e5;
+        adl_type_model types[] = {{.model = &slow, .limits = &limits},
+                                  {.model = j == 0 ? &fast : &slow, .limits = &limits}};
+        REQUIRE_OK(adl_speedup_new_types(types, 2, 4, &job->model));
+    }
+    world.snapshot.shared_models = true;
+    world.snapshot.type_names = names;
+    world.snapshot.type_count = 2;
+    REQUIRE_OK(adl_policy_new("rank", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK(decision.jobs[0].replicas > 0 && decision.jobs[1].replicas > 0);
+    for (int i = 0; i < decision.jobs[0].replicas; i++)
+        CHECK_INT(decision.jobs[0].nodes[i], 2);
+    for (int i = 0; i < decision.jobs[1].replicas; i++)
+        CHECK(decision.jobs[1].nodes[i] < 2);
+    CHECK(decision.jobs[0].speedup > 2 * decision.jobs[1].speedup);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
 /* ---- parameters ---- */
 
 TEST(parameters_keep_to_their_ranges)
