@@ -1,4 +1,4 @@
-/* adaptdl-keeper: what stands between the scheduler and one replica; src/backend/keeper.h. */
+/* adaptdl-keeper: what stands between the scheduler and one replica; src/backend/local/keeper.h. */
 #include "backend/local/keeper.h"
 
 #include "base/log.h"
