@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The programs of this folder on the original package and on this one, results compared; and the original's own unit
+tests, from its wheel, on this one. tools/test-compat prepares the environment and calls this with
+ADL_COMPAT_PYTHON (an interpreter that has the original), ADL_COMPAT_WHEEL and ADL_PYTHON_LIB."""
+
+import ast
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = ["linear_regression", "ncf", "bert", "dcgan", "transformer", "points"]
+# They reach into private internals: functions of the original's fit, and mocks in the place of wrappers.
+INTERNAL = {"fit_test.py::test_fit_1", "fit_test.py::test_fit_2", "torch/gradient_noise_scale_test.py::test_object",
+            "torch/gradient_noise_scale_test.py::test_nan"} | {
+    f"torch/scaling_rules_test.py::test_{name}" for name in (
+        "optimization_1", "optimization_2", "optimization_3", "gradient_accumulation_optimization_1",
+        "gradient_accumulation_optimization_2")}
+failed = False
+
+
+def told(fine, name, why=""):
+    global failed
+    failed = failed or not fine
+    print(f"ok - {name}" if fine else f"not ok - {name}: {why}", flush=True)
+
+
+def run(program, replicas, lib):
+    """What each replica printed as results; an error's text instead of a dict when one failed."""
+    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        processes = []
+        for rank in range(replicas):
+            env = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, [lib, str(HERE)])), OMP_NUM_THREADS="1",
+                       ADAPTDL_MASTER_ADDR="127.0.0.1", ADAPTDL_MASTER_PORT=str(port), ADAPTDL_JOB_ID="job",
+                       ADAPTDL_REPLICA_RANK=str(rank), ADAPTDL_NUM_REPLICAS=str(replicas), ADAPTDL_NUM_NODES="1",
+                       ADAPTDL_CHECKPOINT_PATH=folder)
+            processes.append(subprocess.Popen([os.environ["ADL_COMPAT_PYTHON"], HERE / f"{program}.py"], env=env,
+                                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    for process, output in zip(processes, outputs):
+        if process.returncode != 0:
+            return output[-1500:]
+    return [{m[1]: ast.literal_eval(m[2]) for m in re.finditer(r"^RESULT (.+?) (?=[-\d(\[{'\"TFN])(.*)$", output, re.M)}
+            for output in outputs]
+
+
+def near(a, b):
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(near, a, b))
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return abs(a - b) <= 1e-4 * max(1.0, abs(a), abs(b))
+    return a == b
+
+
+def compare(program, replicas):
+    name = f"{program} on {replicas} replicas"
+    theirs, ours = run(program, replicas, None), run(program, replicas, os.environ["ADL_PYTHON_LIB"])
+    for who, output in (("the original", theirs), ("ours", ours)):
+        if isinstance(output, str):
+            return told(False, name, f"{who} failed: " + output.replace("\n", " | "))
+    differ = [f"{key}: {a.get(key)!r} is {b.get(key)!r}" for a, b in zip(theirs, ours) for key in a | b
+              if key not in a or key not in b or not near(a[key], b[key])]
+    if not theirs[0] or len(theirs) != len(ours):
+        differ.append("no results")
+    told(not differ, name, "; ".join(differ)[:800])
+
+
+def unit_tests():
+    """The original's own, on a copy of our package beside which they lie."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = pathlib.Path(folder, "adaptdl")
+        subprocess.run(["cp", "-r", pathlib.Path(os.environ["ADL_PYTHON_LIB"], "adaptdl"), package], check=True)
+        with zipfile.ZipFile(os.environ["ADL_COMPAT_WHEEL"]) as wheel:
+            for entry in wheel.namelist():
+                if entry.endswith(("_test.py", "conftest.py")):
+                    wheel.extract(entry, folder)
+        env = dict(os.environ, PYTHONPATH=folder)
+        done = subprocess.run([os.environ["ADL_COMPAT_PYTHON"], "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-W",
+                               "ignore", "adaptdl"], cwd=folder, env=env, capture_output=True, text=True, timeout=900)
+    wrong = set(re.findall(r"^(?:FAILED|ERROR) adaptdl/(\S+)", done.stdout, re.M))
+    passed = re.search(r"(\d+) passed", done.stdout)
+    print(f"info - the original's unit tests: {passed[1] if passed else 0} passed, {len(wrong)} did not, of which "
+          f"{len(wrong & INTERNAL)} are of private internals")
+    told(passed is not None and int(passed[1]) > 700 and not wrong - INTERNAL, "the original's own unit tests",
+         ", ".join(sorted(wrong - INTERNAL)) or done.stdout[-400:].replace("\n", " | "))
+
+
+for each in PROGRAMS:
+    for count in (1, 2):
+        compare(each, count)
+unit_tests()
+sys.exit(1 if failed else 0)
