@@ -10,6 +10,7 @@
 #include "adaptdl/speedup.h"
 #include "adaptdl/status.h"
 
+#include "adaptdl/cluster.h"
 #include "adaptdl/policy.h"
 #include "adaptdl/snapshot.h"
 

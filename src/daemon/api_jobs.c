@@ -34,8 +34,8 @@ bool adli_api_job_type(const adli_httpd_request *request, bool *yaml, bool *arch
 
 static bool is_phase(const char *text)
 {
-    for (int phase = ADLI_PENDING; phase <= ADLI_FAILED; phase++)
-        if (strcmp(text, adli_phase_name((adli_phase)phase)) == 0)
+    for (int phase = ADL_PENDING; phase <= ADL_FAILED; phase++)
+        if (strcmp(text, adl_phase_name((adl_phase)phase)) == 0)
             return true;
     return false;
 }

@@ -169,20 +169,20 @@ static adl_status make_policy(adli_core *core)
 static adl_status make_cluster(adli_core *core)
 {
     const adli_config *config = &core->config;
-    adli_cluster_options options = {.resource_names = core->resource_names,
-                                    .resource_count = core->resource_count,
-                                    .nodes = core->sched_nodes,
-                                    .node_count = core->node_count,
-                                    .policy = core->policy,
-                                    .pool = core->pool,
-                                    .seed = 1,
-                                    .rules = {.grace_s = config->grace_s,
-                                              .max_retries = config->max_retries,
-                                              .retry_pause_s = config->retry_pause_s,
-                                              .interrupted_pause_s = 1,
-                                              .forgive_s = ADLI_FORGIVE_S},
-                                    .wait_for_room = true};
-    return adli_cluster_new(&options, &core->cluster);
+    adl_cluster_options options = {.resource_names = core->resource_names,
+                                   .resource_count = core->resource_count,
+                                   .nodes = core->sched_nodes,
+                                   .node_count = core->node_count,
+                                   .policy = core->policy,
+                                   .pool = core->pool,
+                                   .seed = 1,
+                                   .rules = {.grace_s = config->grace_s,
+                                             .max_retries = config->max_retries,
+                                             .retry_pause_s = config->retry_pause_s,
+                                             .interrupted_pause_s = 1,
+                                             .forgive_s = ADLI_FORGIVE_S},
+                                   .wait_for_room = true};
+    return adl_cluster_new(&options, &core->cluster);
 }
 
 static adl_status open_core(adli_core *core, const adli_core_options *options)
@@ -368,7 +368,7 @@ void adli_core_free(adli_core *core)
     }
     for (int i = 0; i < ADL_MAX_RESOURCES; i++)
         free(core->resource_storage[i]);
-    adli_cluster_free(core->cluster);
+    adl_cluster_free(core->cluster);
     adli_pool_free(core->pool);
     adl_policy_free(core->policy);
     adli_store_close(core->store);

@@ -58,8 +58,8 @@ void adli_core_event(adli_core *core, double now_s, const char *type, const char
 static void put_decision(adli_core *core, const adli_kept_job *job, int index, double now_s,
                          adli_buf *out)
 {
-    const adl_snapshot *snapshot = adli_cluster_snapshot(core->cluster);
-    const adl_decision *decision = adli_cluster_decision(core->cluster);
+    const adl_snapshot *snapshot = adl_cluster_snapshot(core->cluster);
+    const adl_decision *decision = adl_cluster_decision(core->cluster);
     const adl_job_decision *now = &decision->jobs[index];
     char text[512];
     bool more = now->next_replicas > now->replicas, rival = more && now->rival >= 0;
@@ -82,8 +82,8 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
 
 void adli_core_decisions_of_round(adli_core *core, double now_s, double duration_s)
 {
-    const adl_snapshot *snapshot = adli_cluster_snapshot(core->cluster);
-    const adl_decision *decision = adli_cluster_decision(core->cluster);
+    const adl_snapshot *snapshot = adl_cluster_snapshot(core->cluster);
+    const adl_decision *decision = adl_cluster_decision(core->cluster);
     int changed = 0;
     core->round++;
     for (int i = 0; i < snapshot->job_count; i++) {
@@ -91,7 +91,7 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
         changed += reason != ADL_REASON_KEPT && reason != ADL_REASON_WAITING &&
                    reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
         const adli_kept_job *job =
-            adli_cluster_job(core->cluster, adli_cluster_round_job(core->cluster, i)).user;
+            adl_cluster_job(core->cluster, adl_cluster_round_job(core->cluster, i)).user;
         adli_buf text;
         adli_buf_init(&text, 1 << 20);
         put_decision(core, job, i, now_s, &text);
@@ -122,7 +122,7 @@ static bool same_nodes(const int *a, int a_count, const int *b, int b_count)
     return a_count == b_count && (a_count == 0 || memcmp(a, b, (size_t)a_count * sizeof *a) == 0);
 }
 
-static bool same_life(const adli_life *a, const adli_life *b)
+static bool same_life(const adl_life *a, const adl_life *b)
 {
     return a->phase == b->phase && a->group == b->group && a->failures == b->failures &&
            a->stop_since_s == b->stop_since_s && a->retry_at_s == b->retry_at_s &&
@@ -151,17 +151,17 @@ static void describe_waiting(adli_core *core, const adli_kept_job *job, char *re
 }
 
 /* Why it is where it is, for people. */
-static void describe(adli_core *core, const adli_kept_job *job, const adli_job_info *info,
+static void describe(adli_core *core, const adli_kept_job *job, const adl_job_info *info,
                      double now_s, char *reason, adli_buf *message)
 {
-    const adli_life *life = info->life;
+    const adl_life *life = info->life;
     *reason = 0;
-    if (life->phase == ADLI_FAILED && job->failure_seen) {
+    if (life->phase == ADL_FAILED && job->failure_seen) {
         strcpy(reason, job->failure_reason);
         adli_buf_puts(message, job->failure_message ? job->failure_message : "");
-    } else if (life->phase == ADLI_FAILED)
+    } else if (life->phase == ADL_FAILED)
         strcpy(reason, "Deleted");
-    else if (life->phase == ADLI_PENDING && life->failures > 0 && life->retry_at_s > now_s) {
+    else if (life->phase == ADL_PENDING && life->failures > 0 && life->retry_at_s > now_s) {
         strcpy(reason, "Retrying");
         if (job->failure_seen)
             adli_buf_printf(message, "failed %d time%s, is tried again: %s", life->failures,
@@ -169,7 +169,7 @@ static void describe(adli_core *core, const adli_kept_job *job, const adli_job_i
                             job->failure_message ? job->failure_message : "");
         else /* by the daemon before this one */
             adli_buf_puts(message, job->row.message ? job->row.message : "");
-    } else if (life->phase == ADLI_PENDING && info->replicas == 0)
+    } else if (life->phase == ADL_PENDING && info->replicas == 0)
         describe_waiting(core, job, reason, message);
 }
 
@@ -181,7 +181,7 @@ static adl_status copy_nodes(int **to, int *count, const int *from, int from_cou
     return *to ? ADL_OK : adli_fail_memory("allocation");
 }
 
-static adl_status make_row(const adli_kept_job *job, const adli_job_info *info, const char *reason,
+static adl_status make_row(const adli_kept_job *job, const adl_job_info *info, const char *reason,
                            const char *message, double now_s, adli_row *row)
 {
     *row = (adli_row){.life = *info->life,
@@ -190,7 +190,7 @@ static adl_status make_row(const adli_kept_job *job, const adli_job_info *info, 
                       .account = *info->account};
     if (row->started_s == 0 && row->life.group > 0)
         row->started_s = now_s;
-    if (row->completed_s == 0 && adli_life_over(&row->life))
+    if (row->completed_s == 0 && adl_life_over(&row->life))
         row->completed_s = now_s;
     snprintf(row->reason, sizeof row->reason, "%s", reason);
     row->message = adli_strdup(message);
@@ -210,7 +210,7 @@ typedef struct change {
     adli_store_sample sample;
 } change;
 
-static adli_store_sample sample_of(const adli_kept_job *job, adli_phase phase, int replicas,
+static adli_store_sample sample_of(const adli_kept_job *job, adl_phase phase, int replicas,
                                    double now_s)
 {
     const adli_hints_data *hints = &job->hints;
@@ -231,14 +231,14 @@ static void write_events(adli_core *core, const change *made, double now_s)
 {
     const adli_kept_job *job = made->job;
     const adli_row *old = &job->row, *row = &made->row;
-    const char *name = adli_phase_name(row->life.phase);
+    const char *name = adl_phase_name(row->life.phase);
     char message[256], fields[128];
     bool phase = old->life.phase != row->life.phase;
     if (phase || strcmp(old->reason, row->reason) != 0) {
         snprintf(fields, sizeof fields, ",\"phase\":\"%s\",\"group\":%d,\"replicas\":%d", name,
                  row->life.group, row->placed_count);
         int used = phase ? snprintf(message, sizeof message, "%s -> %s",
-                                    adli_phase_name(old->life.phase), name)
+                                    adl_phase_name(old->life.phase), name)
                          : snprintf(message, sizeof message, "%s", name);
         if (row->reason[0])
             snprintf(message + used, sizeof message - (size_t)used, " (%s)%s%.*s", row->reason,
@@ -346,7 +346,7 @@ const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS] = {1,    10,    60, 
 
 static void count_completion(adli_core *core, const adli_kept_job *job)
 {
-    int which = job->row.life.phase == ADLI_FAILED;
+    int which = job->row.life.phase == ADL_FAILED;
     double took_s = job->row.completed_s - job->created_s;
     adli_counters *counters = &core->counters;
     counters->completed[which]++;
@@ -369,7 +369,7 @@ static void publish(adli_core *core, change *made)
         core->counters.failures++;
     if (job->row.placed_count > 0)
         job->last_replicas = job->row.placed_count;
-    if (adli_life_over(&job->row.life) && !adli_life_over(&old.life))
+    if (adl_life_over(&job->row.life) && !adl_life_over(&old.life))
         count_completion(core, job);
     adli_core_train(job);
     adli_row_fini(&old);
@@ -377,7 +377,7 @@ static void publish(adli_core *core, change *made)
 
 /* ---- all together ---- */
 
-static bool sample_due(const adli_core *core, const adli_kept_job *job, const adli_job_info *info,
+static bool sample_due(const adli_core *core, const adli_kept_job *job, const adl_job_info *info,
                        double now_s)
 {
     return info->placed_count > 0 && now_s - job->sampled_s >= core->config.history_s;
@@ -387,7 +387,7 @@ static bool sample_due(const adli_core *core, const adli_kept_job *job, const ad
 static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, change *made,
                           bool *differs)
 {
-    adli_job_info info = adli_cluster_job(core->cluster, job->number);
+    adl_job_info info = adl_cluster_job(core->cluster, job->number);
     adli_buf message;
     char reason[32];
     adli_buf_init(&message, 2 * ADLI_MESSAGE_MAX);

@@ -68,38 +68,38 @@ void adli_core_stage(adli_core *core, adli_kept_job *job, int stage)
 
 adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after)
 {
-    int number = adli_cluster_busy(core->cluster, after ? after->number : -1);
+    int number = adl_cluster_busy(core->cluster, after ? after->number : -1);
     core->visits++;
-    return number < 0 ? NULL : adli_cluster_job(core->cluster, number).user;
+    return number < 0 ? NULL : adl_cluster_job(core->cluster, number).user;
 }
 
 /* ---- orders: noted here, carried out after the commit ---- */
 
-static void note_order(adli_core *core, const adli_order *order)
+static void note_order(adli_core *core, const adl_order *order)
 {
     adli_kept_job *job = order->user;
     switch (order->action) {
-    case ADLI_START:
+    case ADL_START:
         job->do_start = true;
         job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
         break;
-    case ADLI_TERMINATE:
-    case ADLI_KILL:
+    case ADL_TERMINATE:
+    case ADL_KILL:
         job->do_terminate = true;
-        job->do_kill |= order->action == ADLI_KILL;
+        job->do_kill |= order->action == ADL_KILL;
         break;
-    case ADLI_CLEAN:
+    case ADL_CLEAN:
         job->cleaned = order->group;
         job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
         break;
-    case ADLI_NOTHING:
+    case ADL_NOTHING:
         break;
     }
     adli_core_touch(core, job);
     adli_core_plan(core, job);
 }
 
-static void note_orders(adli_core *core, adli_orders orders)
+static void note_orders(adli_core *core, adl_orders orders)
 {
     for (size_t i = 0; i < orders.count; i++)
         note_order(core, &orders.items[i]);
@@ -107,8 +107,8 @@ static void note_orders(adli_core *core, adli_orders orders)
 
 static void advance(adli_core *core, double now_s)
 {
-    adli_orders orders;
-    if (adli_cluster_advance(core->cluster, now_s, &orders) != ADL_OK)
+    adl_orders orders;
+    if (adl_cluster_advance(core->cluster, now_s, &orders) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "%s", adl_error()); /* the next turn goes on */
     note_orders(core, orders);
 }
@@ -119,10 +119,10 @@ static void advance(adli_core *core, double now_s)
 static bool take_new(adli_core *core, adli_kept_job *job)
 {
     char application[ADLI_APPLICATION_SIZE];
-    adli_job_spec spec = adli_core_sched_spec(core, job);
+    adl_job_spec spec = adli_core_sched_spec(core, job);
     adli_core_application(job, application);
     spec.application = application;
-    if (adli_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
+    if (adl_cluster_submit(core->cluster, &spec, &job->number) != ADL_OK) {
         adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         return false;
     }
@@ -144,7 +144,7 @@ static void take_changes(adli_core *core)
         job->is_changed = false;
         if (job->number >= 0) {
             if (job->deleted_new)
-                adli_cluster_delete(core->cluster, job->number);
+                adl_cluster_delete(core->cluster, job->number);
             if (job->hints_new)
                 adli_core_report(core, job);
             adli_core_touch(core, job);
@@ -171,8 +171,8 @@ static void place_new(adli_core *core, double now_s)
         if (job->number < 0 || job->was_placed)
             continue;
         job->was_placed = true;
-        if (at_once && !adli_cluster_prior(core->cluster, job->number, 0, &known) &&
-            adli_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
+        if (at_once && !adl_cluster_prior(core->cluster, job->number, 0, &known) &&
+            adl_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
             adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         core->placeless |= !placed;
     }
@@ -183,7 +183,7 @@ static void remember_before(adli_core *core)
     adli_kept_job *job;
     TAILQ_FOREACH(job, &core->active, stage)
     {
-        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        adl_job_info info = adl_cluster_job(core->cluster, job->number);
         core->visits++;
         job->before_count = 0;
         if (adli_grow(&job->before, &job->before_capacity, (size_t)info.replicas,
@@ -203,8 +203,8 @@ static char *write_snapshot(adli_core *core, double now_s)
     bool wanted = core->save || core->active_count <= ADLI_SAVED_JOBS_MAX;
     core->save = false;
     pthread_mutex_unlock(&core->lock);
-    if (wanted && (adli_cluster_prepare(core->cluster, now_s) != ADL_OK ||
-                   adl_snapshot_write(adli_cluster_snapshot(core->cluster), core->policy, NULL,
+    if (wanted && (adl_cluster_prepare(core->cluster, now_s) != ADL_OK ||
+                   adl_snapshot_write(adl_cluster_snapshot(core->cluster), core->policy, NULL,
                                       &text) != ADL_OK))
         adli_say(ADL_LOG_WARNING, "snapshot: %s", adl_error());
     return text;
@@ -216,8 +216,8 @@ static void keep_snapshot(adli_core *core, char *snapshot)
     char *decision = NULL;
     adli_buf out;
     adli_buf_init(&out, 1 << 30);
-    if (snapshot && adl_decision_write(adli_cluster_snapshot(core->cluster),
-                                       adli_cluster_decision(core->cluster), &decision) == ADL_OK) {
+    if (snapshot && adl_decision_write(adl_cluster_snapshot(core->cluster),
+                                       adl_cluster_decision(core->cluster), &decision) == ADL_OK) {
         adli_buf_append(&out, snapshot, strlen(snapshot) - 1);
         adli_jw_raw(&out, "decision", decision);
         adli_jw_close(&out, '}');
@@ -238,9 +238,9 @@ static void run_round(adli_core *core, double now_s)
     remember_before(core);
     core->placeless = false;
     core->round_wanted_s = HUGE_VAL;
-    adli_orders orders;
+    adl_orders orders;
     char *snapshot = write_snapshot(core, now_s);
-    adl_status status = adli_cluster_round(core->cluster, now_s, &orders);
+    adl_status status = adl_cluster_round(core->cluster, now_s, &orders);
     if (status == ADL_OK)
         keep_snapshot(core, snapshot);
     else
@@ -250,7 +250,7 @@ static void run_round(adli_core *core, double now_s)
     double took_s = adli_monotonic_s() - from_s;
     if (status == ADL_OK) {
         adli_core_decisions_of_round(core, now_s, took_s);
-        adli_core_want_nodes(core, adli_cluster_decision(core->cluster)->desired_nodes);
+        adli_core_want_nodes(core, adl_cluster_decision(core->cluster)->desired_nodes);
     } else
         adli_say(ADL_LOG_WARNING, "round: %s", adl_error());
     pthread_mutex_lock(&core->lock);
@@ -283,15 +283,15 @@ static void decide(adli_core *core, double now_s)
 
 static void start_group(adli_core *core, adli_kept_job *job, double now_s)
 {
-    adli_job_info info = adli_cluster_job(core->cluster, job->number);
+    adl_job_info info = adl_cluster_job(core->cluster, job->number);
     job->do_start = false;
-    if (info.life->phase != ADLI_STARTING)
+    if (info.life->phase != ADL_STARTING)
         return; /* stopped before it was started */
     adl_status status =
         adli_core_start_group(core, job, info.life->group, info.placed, info.placed_count);
     if (status == ADL_OK)
         return;
-    adli_observed seen = {.started = info.placed_count};
+    adl_observed seen = {.started = info.placed_count};
     if (status == ADL_ENOENT) /* the node has just gone */
         seen.interrupted = info.placed_count;
     else
@@ -305,7 +305,7 @@ static void start_group(adli_core *core, adli_kept_job *job, double now_s)
         adli_core_event(core, now_s, "ReplicaFailed", job->id, "", "%s", message);
     }
     job->lost_start = true;
-    adli_cluster_observe(core->cluster, job->number, &seen, now_s);
+    adl_cluster_observe(core->cluster, job->number, &seen, now_s);
 }
 
 static void act(adli_core *core, adli_kept_job *job, double now_s)
@@ -315,17 +315,17 @@ static void act(adli_core *core, adli_kept_job *job, double now_s)
     while (job->forgotten < job->cleaned)
         ops->forget(self, job->uid, ++job->forgotten);
     if (job->number >= 0) {
-        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        adl_job_info info = adl_cluster_job(core->cluster, job->number);
         if (job->do_start)
             start_group(core, job, now_s);
-        if (job->do_terminate && info.life->phase == ADLI_STOPPING)
+        if (job->do_terminate && info.life->phase == ADL_STOPPING)
             ops->stop(self, job->uid, info.life->group, ADLI_ALL_MEMBERS, job->do_kill);
         job->do_start = job->do_terminate = job->do_kill = false;
     }
-    if (job->number < 0 || !adli_life_over(&job->row.life))
+    if (job->number < 0 || !adl_life_over(&job->row.life))
         return;
     /* over, and that is written down: it leaves the cluster */
-    adli_cluster_remove(core->cluster, job->number);
+    adl_cluster_remove(core->cluster, job->number);
     job->number = -1;
     core->placeless = true; /* others may have what it had */
     pthread_mutex_lock(&core->lock);
@@ -344,11 +344,11 @@ static double deadline(adli_core *core, double now_s)
         return fmin(next, core->retry_commit_s);
     next = fmin(next, fmin(core->round_wanted_s, core->next_round_s));
     for (adli_kept_job *job = adli_core_busy(core, NULL); job; job = adli_core_busy(core, job)) {
-        adli_job_info info = adli_cluster_job(core->cluster, job->number);
-        const adli_life *life = info.life;
-        if (life->phase == ADLI_PENDING && info.replicas > 0 && life->retry_at_s > now_s)
+        adl_job_info info = adl_cluster_job(core->cluster, job->number);
+        const adl_life *life = info.life;
+        if (life->phase == ADL_PENDING && info.replicas > 0 && life->retry_at_s > now_s)
             next = fmin(next, life->retry_at_s);
-        if (life->phase == ADLI_STOPPING && !life->killed) {
+        if (life->phase == ADL_STOPPING && !life->killed) {
             double grace_s = job->spec.grace_s >= 0 ? job->spec.grace_s : core->config.grace_s;
             next = fmin(next, life->stop_since_s + grace_s);
         }

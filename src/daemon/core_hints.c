@@ -312,7 +312,7 @@ adl_status adli_core_hints(adli_core *core, const char *ns, const char *name, co
 void adli_core_report(adli_core *core, adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
-    adli_report report = {.restart_cost_s = job->restart_cost_s};
+    adl_job_report report = {.restart_cost_s = job->restart_cost_s};
     if (hints->known) {
         report.has_model = has_model(hints);
         report.model = hints->model;
@@ -328,10 +328,10 @@ void adli_core_report(adli_core *core, adli_kept_job *job)
         }
     }
     if (!adl_policy_adapts(core->policy)) { /* does not explore: has what was asked for */
-        adli_job_spec spec = adli_core_sched_spec(core, job);
+        adl_job_spec spec = adli_core_sched_spec(core, job);
         report.max_profiled = spec.fixed_replicas;
     }
-    if (adli_cluster_report(core->cluster, job->number, &report) != ADL_OK)
+    if (adl_cluster_report(core->cluster, job->number, &report) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "%s", adl_error());
 }
 

@@ -22,7 +22,9 @@
 #include "daemon/core.h"
 #include "daemon/index.h"
 #include "jobspec/jobspec.h"
-#include "sched/cluster.h"
+#include "adaptdl/cluster.h"
+#include "sched/lifecycle.h"
+#include "sched/pool.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -34,7 +36,7 @@ enum {
     ADLI_JOB_ID_SIZE = 2 * ADLI_NAME_MAX + 2, /* "namespace/name" */
     ADLI_MESSAGE_MAX = 4096,
     ADLI_APPLICATION_SIZE = 512,
-    ADLI_PHASES = ADLI_FAILED + 1,
+    ADLI_PHASES = ADL_FAILED + 1,
     ADLI_SAVED_JOBS_MAX =
         1000,              /* the snapshot of a round of more is written down only when asked for */
     ADLI_FORGIVE_S = 3600, /* a group that ran this long wipes out earlier failures */
@@ -61,7 +63,7 @@ typedef struct adli_hints_data {
 
 /* The life of a job as it is on disk. */
 typedef struct adli_row {
-    adli_life life;
+    adl_life life;
     int *wanted, *placed; /* node numbers, ascending */
     int wanted_count, placed_count;
     double started_s, completed_s;
@@ -193,7 +195,7 @@ struct adli_core {
     adli_pool *pool;
     uint64_t pool_saved; /* adli_pool_clock when it was last written down */
     double pool_saved_s;
-    adli_cluster *cluster;
+    adl_cluster *cluster;
     struct adli_kept_jobs active, over,
         doomed; /* in the cluster; at their end, oldest first; to be removed */
     int active_count, over_count;
@@ -250,7 +252,7 @@ void adli_core_set_clock(adli_core *core, double (*clock)(void *user), void *use
 /* ---- core_load.c ---- */
 ADL_MUST adl_status adli_core_load(adli_core *core);
 /* The spec for the cluster, its resources by the core's numbers. */
-adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job);
+adl_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job);
 
 /* ---- core_submit.c ---- */
 /* Files of jobs that were committed go where they belong; those of others go away. */
@@ -287,7 +289,7 @@ void adli_core_plan(adli_core *core, adli_kept_job *job);
 void adli_core_touch_active(adli_core *core);
 /* Moves it from one of the controller's lists to another. */
 void adli_core_stage(adli_core *core, adli_kept_job *job, int stage);
-/* The jobs that have replicas or are about to, as adli_cluster_busy: NULL: the first, no more. */
+/* The jobs that have replicas or are about to, as adl_cluster_busy: NULL: the first, no more. */
 adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after);
 
 /* ---- core_pool.c ---- */

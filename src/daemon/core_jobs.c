@@ -55,7 +55,7 @@ adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, ad
     {
         core->looks++;
         if ((!ns || strcmp(ns, job->ns) == 0) &&
-            (!phase || strcmp(phase, adli_phase_name(job->row.life.phase)) == 0))
+            (!phase || strcmp(phase, adl_phase_name(job->row.life.phase)) == 0))
             adli_job_json(core, job, NULL, now_s, out);
     }
     pthread_mutex_unlock(&core->lock);
@@ -121,9 +121,9 @@ static void put_sample(void *user, const adli_store_sample *sample)
     adli_buf *out = user;
     adli_jw_open(out, NULL, '{');
     adli_jw_number(out, "time", sample->time_s);
-    adli_phase phase = sample->phase >= 0 && sample->phase < ADLI_PHASES ? (adli_phase)sample->phase
-                                                                         : ADLI_PENDING;
-    adli_jw_text(out, "phase", adli_phase_name(phase));
+    adl_phase phase =
+        sample->phase >= 0 && sample->phase < ADLI_PHASES ? (adl_phase)sample->phase : ADL_PENDING;
+    adli_jw_text(out, "phase", adl_phase_name(phase));
     adli_jw_int(out, "replicas", sample->replicas);
     adli_jw_number(out, "batchSize", sample->batch_size);
     adli_jw_number(out, "throughput", sample->throughput);
@@ -193,7 +193,7 @@ adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name
         *out = (adli_log_state){.group = job->row.life.group,
                                 .replicas = job->row.placed_count > 0 ? job->row.placed_count
                                                                       : job->last_replicas,
-                                .over = adli_life_over(&job->row.life)};
+                                .over = adl_life_over(&job->row.life)};
     pthread_mutex_unlock(&core->lock);
     return job ? ADL_OK : adli_core_no_job(ns, name);
 }

@@ -43,10 +43,10 @@ static void put_progress(adli_buf *out, const adli_kept_job *job)
         double passes = (double)hints->epoch / hints->target_epochs;
         done = isfinite(done) && done > passes ? done : passes;
     }
-    if (job->row.life.phase == ADLI_SUCCEEDED)
+    if (job->row.life.phase == ADL_SUCCEEDED)
         done = 1;
     double rate = job->train.goodput / hints->init_batch_size;
-    if (rate > 0 && isfinite(total) && hints->time_s > 0 && job->row.life.phase == ADLI_RUNNING)
+    if (rate > 0 && isfinite(total) && hints->time_s > 0 && job->row.life.phase == ADL_RUNNING)
         finish_s = hints->time_s + fmax(total - hints->progress, 0) / rate;
     adli_jw_number(out, "progress", hints->progress);
     adli_jw_number(out, "totalProgress", total);
@@ -101,13 +101,13 @@ void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *
                    adli_buf *out)
 {
     const adli_row *row = &job->row;
-    const adli_life *life = &row->life;
+    const adl_life *life = &row->life;
     int ready = job->view_group == life->group && row->placed_count > 0 ? job->ready : 0;
     adli_jw_open(out, NULL, '{');
     adli_jw_text(out, "namespace", job->ns);
     put_text(out, "name", job->name);
     put_text(out, "uid", job->uid);
-    put_text(out, "phase", adli_phase_name(life->phase));
+    put_text(out, "phase", adl_phase_name(life->phase));
     put_text(out, "reason", row->reason);
     put_text(out, "message", row->message);
     adli_jw_number(out, "created", job->created_s);
@@ -255,7 +255,7 @@ adl_status adli_core_cluster(adli_core *core, adli_buf *out)
     adli_jw_close(out, ']');
     adli_jw_open(out, "jobs", '{');
     for (int i = 0; i < ADLI_PHASES; i++)
-        adli_jw_int(out, adli_phase_name((adli_phase)i), core->phases[i]);
+        adli_jw_int(out, adl_phase_name((adl_phase)i), core->phases[i]);
     adli_jw_close(out, '}');
     put_text(out, "dashboard", core->dashboard);
     adli_jw_int(out, "lastEvent", stats.last_event);

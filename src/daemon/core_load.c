@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-adli_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job)
+adl_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job)
 {
     const adli_jobspec *spec = &job->spec;
     const adli_config *config = &core->config;
     int fixed = spec->max_replicas > 0   ? spec->max_replicas
                 : spec->min_replicas > 1 ? spec->min_replicas
                                          : 1;
-    return (adli_job_spec){
+    return (adl_job_spec){
         .name = job->id,
         .request = adli_core_request(core, job),
         .min_replicas = spec->min_replicas,
@@ -65,14 +65,14 @@ static adl_status read_nodes(adli_core *core, const char *text, int **nodes, int
 static adl_status read_row(adli_core *core, const adli_store_job *from, adli_row *row)
 {
     row->life =
-        (adli_life){.phase = from->phase >= 0 && from->phase < ADLI_PHASES ? (adli_phase)from->phase
-                                                                           : ADLI_FAILED,
-                    .group = from->group,
-                    .failures = from->failures,
-                    .started_s = from->group_started_s,
-                    .stop_since_s = from->stop_since_s,
-                    .retry_at_s = from->retry_at_s,
-                    .killed = from->killed};
+        (adl_life){.phase = from->phase >= 0 && from->phase < ADLI_PHASES ? (adl_phase)from->phase
+                                                                          : ADL_FAILED,
+                   .group = from->group,
+                   .failures = from->failures,
+                   .started_s = from->group_started_s,
+                   .stop_since_s = from->stop_since_s,
+                   .retry_at_s = from->retry_at_s,
+                   .killed = from->killed};
     row->started_s = from->started_s;
     row->completed_s = from->completed_s;
     snprintf(row->reason, sizeof row->reason, "%s", from->reason);
@@ -150,25 +150,25 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
 {
     const adli_row *row = &job->row;
     char application[ADLI_APPLICATION_SIZE];
-    adli_job_spec spec = adli_core_sched_spec(core, job);
+    adl_job_spec spec = adli_core_sched_spec(core, job);
     adli_core_application(job, application);
     spec.application = application;
-    adli_job_saved saved = {.life = row->life,
-                            .nodes = row->wanted,
-                            .replicas = row->wanted_count,
-                            .placed = row->placed,
-                            .placed_count = row->placed_count,
-                            .deleted = job->deleted,
-                            .account = row->account};
-    adl_status status = adli_cluster_restore(core->cluster, &spec, &saved, &job->number);
+    adl_job_saved saved = {.life = row->life,
+                           .nodes = row->wanted,
+                           .replicas = row->wanted_count,
+                           .placed = row->placed,
+                           .placed_count = row->placed_count,
+                           .deleted = job->deleted,
+                           .account = row->account};
+    adl_status status = adl_cluster_restore(core->cluster, &spec, &saved, &job->number);
     if (status != ADL_OK)
         return status;
     adli_core_stage(core, job, STAGE_ACTIVE);
     adli_core_touch(core, job);
     job->was_placed = row->life.group > 0;
     job->cleaned = job->forgotten = row->life.group - (row->placed_count > 0);
-    job->do_start = row->life.phase == ADLI_STARTING;
-    job->do_terminate = row->life.phase == ADLI_STOPPING;
+    job->do_start = row->life.phase == ADL_STARTING;
+    job->do_terminate = row->life.phase == ADL_STOPPING;
     job->do_kill = job->do_terminate && row->life.killed;
     if (job->do_start || job->do_terminate)
         adli_core_plan(core, job);
@@ -180,7 +180,7 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
 static int present_group(const adli_core *core, const char *uid)
 {
     const adli_kept_job *job = adli_index_find(&core->by_uid, uid);
-    bool present = job && job->row.placed_count > 0 && !adli_life_over(&job->row.life);
+    bool present = job && job->row.placed_count > 0 && !adl_life_over(&job->row.life);
     return present ? job->row.life.group : 0;
 }
 
@@ -243,7 +243,7 @@ static adl_status stage_all(adli_core *core)
         return adli_fail_memory("jobs");
     TAILQ_FOREACH(job, &core->jobs, all)
     {
-        if (adli_life_over(&job->row.life))
+        if (adl_life_over(&job->row.life))
             over[count++] = job;
         else if (status == ADL_OK)
             status = restore(core, job);

@@ -69,7 +69,7 @@ static void put_jobs(adli_buf *out, const adli_core *core)
     }
     family(out, "adaptdl_jobs", "gauge", "Jobs by phase.");
     for (int i = 0; i < ADLI_PHASES; i++)
-        adli_buf_printf(out, "adaptdl_jobs{phase=\"%s\"} %d\n", adli_phase_name((adli_phase)i),
+        adli_buf_printf(out, "adaptdl_jobs{phase=\"%s\"} %d\n", adl_phase_name((adl_phase)i),
                         core->phases[i]);
     single(out, "adaptdl_replicas_wanted", "gauge", "Replicas of all allocations.", wanted);
     single(out, "adaptdl_replicas_started", "gauge", "Replicas of the present groups.", placed);

@@ -169,7 +169,7 @@ static bool in_use(const adli_core *core, int number)
             return true;
         if (!core->cluster || job->number < 0)
             continue;
-        adli_job_info info = adli_cluster_job(core->cluster, job->number);
+        adl_job_info info = adl_cluster_job(core->cluster, job->number);
         if (has(info.nodes, info.replicas, number) || has(info.placed, info.placed_count, number))
             return true;
     }
@@ -242,12 +242,12 @@ static adl_status hand_over(adli_core *core, bool anyway, double now_s)
     const adli_kept_job *job;
     TAILQ_FOREACH(job, &core->active, stage)
     {
-        adli_cluster_set_request(core->cluster, job->number, adli_core_request(core, job));
+        adl_cluster_set_request(core->cluster, job->number, adli_core_request(core, job));
     }
     adli_core_touch_active(core); /* what was said of them may not be true any more */
     int withdrawn;
-    return adli_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
-                                  core->sched_nodes, core->node_count, now_s, &withdrawn);
+    return adl_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
+                                 core->sched_nodes, core->node_count, now_s, &withdrawn);
 }
 
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job)
@@ -284,8 +284,8 @@ bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool draine
             nodes[count++] =
                 (adl_node){.name = core->nodes[i].name, .capacity = core->nodes[i].declared};
     adl_resources request = adli_core_request(core, job);
-    bool fits = adli_fits_ever(core->resource_names, core->resource_count, nodes, count, &request,
-                               job->spec.min_replicas, why, size);
+    bool fits = adl_fits_ever(core->resource_names, core->resource_count, nodes, count, &request,
+                              job->spec.min_replicas, why, size);
     free(nodes);
     return fits;
 }

@@ -131,7 +131,7 @@ static void fate_of(const adli_member_view *view, char *out, size_t size)
 }
 
 /* The first failure of a group is its cause; the others follow from it. */
-static void note_failures(adli_core *core, adli_kept_job *job, const adli_life *life,
+static void note_failures(adli_core *core, adli_kept_job *job, const adl_life *life,
                           const adli_end *ends, const adli_member_view *views, int count,
                           double now_s)
 {
@@ -184,10 +184,10 @@ static void publish(adli_core *core, adli_kept_job *job, int group, int count, i
 
 static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
 {
-    adli_job_info info = adli_cluster_job(core->cluster, job->number);
-    adli_phase phase = info.life->phase;
+    adl_job_info info = adl_cluster_job(core->cluster, job->number);
+    adl_phase phase = info.life->phase;
     int group = info.life->group, wanted = info.placed_count, count = 0;
-    bool present = phase == ADLI_STARTING || phase == ADLI_RUNNING || phase == ADLI_STOPPING;
+    bool present = phase == ADL_STARTING || phase == ADL_RUNNING || phase == ADL_STOPPING;
     if (!present || job->do_start || job->lost_start)
         return;
     size_t room = wanted ? (size_t)wanted : 1;
@@ -197,12 +197,12 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     memset(core->scratch, 0, room * sizeof *core->scratch);
     adl_status status = core->backend->ops->observe(core->backend->self, job->uid, group,
                                                     core->scratch, wanted, &count);
-    if (status == ADL_ENOENT && phase == ADLI_STARTING) {
+    if (status == ADL_ENOENT && phase == ADL_STARTING) {
         job->do_start = true;
         adli_core_plan(core, job);
         return;
     }
-    adli_observed seen = {.started = wanted, .interrupted = wanted};
+    adl_observed seen = {.started = wanted, .interrupted = wanted};
     if (status != ADL_OK && status != ADL_ENOENT) {
         adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         return;
@@ -216,9 +216,9 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
             job->failure_seen = false;
         note_failures(core, job, info.life, core->ends, core->scratch, count, now_s);
         publish(core, job, group, count, seen.ready - seen.succeeded);
-    } else if (phase == ADLI_RUNNING) /* one that is stopped may never have been started */
+    } else if (phase == ADL_RUNNING) /* one that is stopped may never have been started */
         adli_say(ADL_LOG_WARNING, "job %s: group %d is not there any more", job->id, group);
-    adli_cluster_observe(core->cluster, job->number, &seen, now_s);
+    adl_cluster_observe(core->cluster, job->number, &seen, now_s);
 }
 
 void adli_core_observe(adli_core *core, double now_s)

@@ -80,8 +80,8 @@ void adli_core_save_pool(adli_core *core, double now_s)
 bool adli_core_prior(const adli_core *core, const adli_kept_job *job, int node, adli_buf *out)
 {
     adl_goodput prior;
-    int type = adli_cluster_type(core->cluster, node);
-    if (!adli_cluster_prior(core->cluster, job->number, type, &prior))
+    int type = adl_cluster_type(core->cluster, node);
+    if (!adl_cluster_prior(core->cluster, job->number, type, &prior))
         return false;
     adli_jw_open(out, NULL, '{');
     adli_jw_number(out, "initBatchSize", prior.init_batch_size);

@@ -38,8 +38,8 @@ typedef struct run {
     adli_control control;
     int signals; /* signalfd */
     sigset_t handled, before;
-    adli_life life;
-    adli_rules rules;
+    adl_life life;
+    adl_rules rules;
     bool stop;             /* asked to, by whom it may be */
     int replicas, wanted;  /* now, and at the next start */
     adli_replica *replica; /* [replicas]; NULL: none are there */
@@ -226,9 +226,9 @@ static void report(run *self)
              adli_replica_fate(culprit, fate, sizeof fate));
 }
 
-static adli_observed observe(run *self)
+static adl_observed observe(run *self)
 {
-    adli_observed seen = {0};
+    adl_observed seen = {0};
     if (self->replica) {
         for (int r = 0; r < self->replicas; r++) {
             const adli_replica *replica = &self->replica[r];
@@ -270,7 +270,7 @@ static void on_signals(run *self)
 
 static const char *phase_text(const run *self)
 {
-    if (self->life.phase != ADLI_STOPPING)
+    if (self->life.phase != ADL_STOPPING)
         return "running";
     return self->stop ? "stopping" : self->reported ? "failing" : "changing size";
 }
@@ -366,26 +366,26 @@ static void show_state(run *self)
                       self->life.group - 1, elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
 }
 
-static adl_status act(run *self, adli_action action)
+static adl_status act(run *self, adl_action action)
 {
     switch (action) {
-    case ADLI_START:
+    case ADL_START:
         return start_generation(self);
-    case ADLI_TERMINATE:
+    case ADL_TERMINATE:
         for (int r = 0; self->replica && r < self->replicas; r++)
             adli_ward_ask(&self->replica[r].ward);
         break;
-    case ADLI_KILL:
+    case ADL_KILL:
         adli_say(ADL_LOG_ERROR, "%d replicas did not leave within %g s: killed", self->alive,
                  self->rules.grace_s);
         kill_all(self);
         break;
-    case ADLI_CLEAN:
+    case ADL_CLEAN:
         drain(self);
         adli_output_clear(&self->output);
         end_generation(self);
         break;
-    case ADLI_NOTHING:
+    case ADL_NOTHING:
         wait_round(self);
         reap(self);
         if (self->replica)
@@ -399,17 +399,17 @@ static adl_status act(run *self, adli_action action)
 static adl_status run_all(run *self, int *exit_code)
 {
     adl_status status = ADL_OK;
-    while (status == ADL_OK && !adli_life_over(&self->life)) {
-        adli_observed seen = observe(self);
+    while (status == ADL_OK && !adl_life_over(&self->life)) {
+        adl_observed seen = observe(self);
         status = act(self, adli_lifecycle(&self->life, &seen, &self->rules, adli_monotonic_s()));
     }
     if (status != ADL_OK)
         return status;
     if (self->life.failures > self->rules.max_retries && self->rules.max_retries > 0)
         adli_say(ADL_LOG_ERROR, "%s: failed %d times, giving up", self->name, self->life.failures);
-    *exit_code = self->life.phase == ADLI_SUCCEEDED ? 0
-                 : self->failed_code                ? self->failed_code
-                                                    : ADLI_EXIT_LEFT;
+    *exit_code = self->life.phase == ADL_SUCCEEDED ? 0
+                 : self->failed_code               ? self->failed_code
+                                                   : ADLI_EXIT_LEFT;
     return ADL_OK;
 }
 

@@ -8,14 +8,15 @@
 
 typedef adli_sched_job job;
 
-adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **out)
+adl_status adl_cluster_new(const adl_cluster_options *options, adl_cluster **out)
 {
-    adli_cluster *cluster = adli_calloc(1, sizeof *cluster);
+    adl_cluster *cluster = adli_calloc(1, sizeof *cluster);
     *out = cluster;
     if (!cluster)
         return adli_fail_memory("cluster");
     cluster->options = *options;
-    adl_status status = options->pool ? ADL_OK : adli_pool_new(false, &cluster->own_pool);
+    adl_status status =
+        options->pool ? ADL_OK : adli_pool_new(options->shared_models, &cluster->own_pool);
     if (!options->pool)
         cluster->options.pool = cluster->own_pool;
     if (status == ADL_OK)
@@ -26,13 +27,13 @@ adl_status adli_cluster_new(const adli_cluster_options *options, adli_cluster **
     if (status == ADL_OK)
         status = adli_cluster_size_tables(cluster, options->node_count);
     if (status != ADL_OK) {
-        adli_cluster_free(cluster);
+        adl_cluster_free(cluster);
         *out = NULL;
     }
     return status;
 }
 
-static void release(adli_cluster *cluster, job *j)
+static void release(adl_cluster *cluster, job *j)
 {
     if (!j)
         return;
@@ -44,7 +45,7 @@ static void release(adli_cluster *cluster, job *j)
     free(j);
 }
 
-void adli_cluster_free(adli_cluster *cluster)
+void adl_cluster_free(adl_cluster *cluster)
 {
     if (!cluster)
         return;
@@ -63,7 +64,7 @@ void adli_cluster_free(adli_cluster *cluster)
 }
 
 /* A number for a new job, and room to give it back later without failing. */
-static adl_status take_number(adli_cluster *cluster, int *number)
+static adl_status take_number(adl_cluster *cluster, int *number)
 {
     if (cluster->free_count > 0) {
         *number = cluster->free_numbers[--cluster->free_count];
@@ -79,13 +80,13 @@ static adl_status take_number(adli_cluster *cluster, int *number)
     return ADL_OK;
 }
 
-static void give_back(adli_cluster *cluster, int number)
+static void give_back(adl_cluster *cluster, int number)
 {
     cluster->jobs[number] = NULL;
     cluster->free_numbers[cluster->free_count++] = number;
 }
 
-adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec, int *number)
+adl_status adl_cluster_submit(adl_cluster *cluster, const adl_job_spec *spec, int *number)
 {
     if (spec->submit_s < cluster->last_submit_s)
         return adli_fail(ADL_EINVAL, "job %s: submitted before the job before it", spec->name);
@@ -115,13 +116,13 @@ adl_status adli_cluster_submit(adli_cluster *cluster, const adli_job_spec *spec,
     return ADL_OK;
 }
 
-static job *find(const adli_cluster *cluster, int number)
+static job *find(const adl_cluster *cluster, int number)
 {
     return cluster->jobs[number];
 }
 
 /* Nearly always it is the newest of those already there: rounds go by submission. */
-void adli_cluster_stir(adli_cluster *cluster, job *j)
+void adli_cluster_stir(adl_cluster *cluster, job *j)
 {
     if (j->is_busy)
         return;
@@ -137,7 +138,7 @@ void adli_cluster_stir(adli_cluster *cluster, job *j)
     j->is_busy = true;
 }
 
-static void rest(adli_cluster *cluster, job *j)
+static void rest(adl_cluster *cluster, job *j)
 {
     if (j->is_busy)
         TAILQ_REMOVE(&cluster->busy, j, busy);
@@ -145,17 +146,17 @@ static void rest(adli_cluster *cluster, job *j)
 }
 
 /* No longer one of the unfinished. */
-static void retire(adli_cluster *cluster, job *j)
+static void retire(adl_cluster *cluster, job *j)
 {
     rest(cluster, j);
     TAILQ_REMOVE(&cluster->live, j, live);
     cluster->live_count--;
 }
 
-adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec,
-                                const adli_job_saved *saved, int *number)
+adl_status adl_cluster_restore(adl_cluster *cluster, const adl_job_spec *spec,
+                               const adl_job_saved *saved, int *number)
 {
-    adl_status status = adli_cluster_submit(cluster, spec, number);
+    adl_status status = adl_cluster_submit(cluster, spec, number);
     if (status != ADL_OK)
         return status;
     job *j = find(cluster, *number);
@@ -175,30 +176,30 @@ adl_status adli_cluster_restore(adli_cluster *cluster, const adli_job_spec *spec
                 memcmp(saved->nodes, saved->placed, (size_t)saved->replicas * sizeof(int)) != 0);
     j->life = saved->life;
     /* until it is observed: a group that was started is there */
-    j->seen = (adli_observed){.started = saved->placed_count, .alive = saved->placed_count};
+    j->seen = (adl_observed){.started = saved->placed_count, .alive = saved->placed_count};
     j->deleted = saved->deleted;
     j->account = saved->account;
     adli_cluster_stir(cluster, j);
     return ADL_OK;
 }
 
-void adli_cluster_set_preemptible(adli_cluster *cluster, int number, bool preemptible)
+void adl_cluster_set_preemptible(adl_cluster *cluster, int number, bool preemptible)
 {
     find(cluster, number)->spec.preemptible = preemptible;
 }
 
-void adli_cluster_delete(adli_cluster *cluster, int number)
+void adl_cluster_delete(adl_cluster *cluster, int number)
 {
     job *j = find(cluster, number);
     j->deleted = true;
-    if (!adli_life_over(&j->life))
+    if (!adl_life_over(&j->life))
         adli_cluster_stir(cluster, j);
 }
 
-void adli_cluster_remove(adli_cluster *cluster, int number)
+void adl_cluster_remove(adl_cluster *cluster, int number)
 {
     job *j = find(cluster, number);
-    if (!adli_life_over(&j->life)) /* not a good idea, but the caller's */
+    if (!adl_life_over(&j->life)) /* not a good idea, but the caller's */
         retire(cluster, j);
     (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
     adli_cluster_settle(cluster, j, NULL, 0);
@@ -219,68 +220,67 @@ static void account(job *j, double now_s)
     account->accounted_s = now_s;
 }
 
-void adli_cluster_observe(adli_cluster *cluster, int number, const adli_observed *seen,
-                          double now_s)
+void adl_cluster_observe(adl_cluster *cluster, int number, const adl_observed *seen, double now_s)
 {
     job *j = find(cluster, number);
     account(j, now_s);
     j->seen = *seen;
-    if (!adli_life_over(&j->life))
+    if (!adl_life_over(&j->life))
         adli_cluster_stir(cluster, j);
 }
 
 /* What the action means here, and an order for whoever carries it out. There is room for one. */
-static void act(adli_cluster *cluster, job *j, adli_action action, double now_s)
+static void act(adl_cluster *cluster, job *j, adl_action action, double now_s)
 {
-    if (action == ADLI_NOTHING)
+    if (action == ADL_NOTHING)
         return;
-    adli_order *order = &cluster->orders[cluster->order_count++];
-    *order = (adli_order){
+    adl_order *order = &cluster->orders[cluster->order_count++];
+    *order = (adl_order){
         .action = action, .job = j->number, .user = j->spec.user, .group = j->life.group};
-    if (action == ADLI_START) {
+    if (action == ADL_START) {
         j->moved = false;
         adli_cluster_settle(cluster, j, j->nodes, j->replicas);
         account(j, now_s);
-        j->seen = (adli_observed){.started = j->replicas, .alive = j->replicas};
+        j->seen = (adl_observed){.started = j->replicas, .alive = j->replicas};
         order->nodes = j->placed;
         order->replicas = j->placed_count;
-    } else if (action == ADLI_CLEAN) {
-        j->seen = (adli_observed){0};
+    } else if (action == ADL_CLEAN) {
+        j->seen = (adl_observed){0};
         adli_cluster_settle(cluster, j, NULL, 0);
-        if (adli_life_over(&j->life))
+        if (adl_life_over(&j->life))
             (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
-        if (j->life.phase == ADLI_SUCCEEDED)
+        if (j->life.phase == ADL_SUCCEEDED)
             adli_pool_finished(cluster->options.pool, j->known, j->progress);
     }
 }
 
-static const adli_rules *rules_of(const adli_cluster *cluster, const job *j)
+static const adl_rules *rules_of(const adl_cluster *cluster, const job *j)
 {
     return j->spec.own_rules ? &j->spec.rules : &cluster->options.rules;
 }
 
 /* *changed: did anything? */
-static adl_status advance(adli_cluster *cluster, job *j, double now_s, bool *changed)
+static adl_status advance(adl_cluster *cluster, job *j, double now_s, bool *changed)
 {
     for (;;) {
         if (adli_grow(&cluster->orders, &cluster->order_capacity, cluster->order_count + 1,
                       sizeof *cluster->orders) != 0)
             return adli_fail_memory("orders");
-        adli_phase before = j->life.phase;
-        bool waits = cluster->options.wait_for_room && before == ADLI_PENDING && j->replicas > 0 &&
+        adl_phase before = j->life.phase;
+        bool waits = cluster->options.wait_for_room && before == ADL_PENDING && j->replicas > 0 &&
                      !adli_cluster_has_room(cluster, j);
         j->seen.wanted = waits ? 0 : j->replicas;
         j->seen.moved = j->moved;
         j->seen.deleted = j->deleted;
-        adli_action action = adli_lifecycle(&j->life, &j->seen, rules_of(cluster, j), now_s);
+        adl_action action = adli_lifecycle(&j->life, &j->seen, rules_of(cluster, j), now_s);
         act(cluster, j, action, now_s);
-        if (action == ADLI_NOTHING && j->life.phase == before)
+        if (action == ADL_NOTHING && j->life.phase == before)
             return ADL_OK;
         *changed = true;
     }
 }
 
-static adl_status advance_all(adli_cluster *cluster, double now_s)
+static adl_status advance_all(adl_cluster *cluster, double now_s)
 {
     adl_status status = ADL_OK;
     for (bool again = true; again && status == ADL_OK;) {
@@ -289,9 +289,9 @@ static adl_status advance_all(adli_cluster *cluster, double now_s)
             next = TAILQ_NEXT(j, busy);
             cluster->visits++;
             status = advance(cluster, j, now_s, &again);
-            if (adli_life_over(&j->life))
+            if (adl_life_over(&j->life))
                 retire(cluster, j);
-            else if (j->life.phase == ADLI_PENDING && j->replicas == 0 && !j->deleted)
+            else if (j->life.phase == ADL_PENDING && j->replicas == 0 && !j->deleted)
                 rest(cluster, j);
         }
         /* what one job gives up may be what another waits for */
@@ -300,11 +300,11 @@ static adl_status advance_all(adli_cluster *cluster, double now_s)
     return status;
 }
 
-adl_status adli_cluster_advance(adli_cluster *cluster, double now_s, adli_orders *orders)
+adl_status adl_cluster_advance(adl_cluster *cluster, double now_s, adl_orders *orders)
 {
     cluster->order_count = 0;
     adl_status status = advance_all(cluster, now_s);
-    *orders = (adli_orders){cluster->orders, cluster->order_count};
+    *orders = (adl_orders){cluster->orders, cluster->order_count};
     return status;
 }
 
@@ -314,7 +314,7 @@ static double mean_active(const job *j)
     return account->active_weight > 0 ? account->active_sum / account->active_weight : 0;
 }
 
-static adl_job view_of(const adli_cluster *cluster, const job *j)
+static adl_job view_of(const adl_cluster *cluster, const job *j)
 {
     return (adl_job){.name = j->name,
                      .request = j->spec.request,
@@ -341,7 +341,7 @@ static adl_job view_of(const adli_cluster *cluster, const job *j)
                      .remaining_steps = j->remaining_steps};
 }
 
-static adl_status make_snapshot(adli_cluster *cluster, double now_s)
+static adl_status make_snapshot(adl_cluster *cluster, double now_s)
 {
     size_t most = cluster->live_count > 0 ? (size_t)cluster->live_count : 1;
     if (adli_grow(&cluster->views, &cluster->view_capacity, most, sizeof *cluster->views) != 0 ||
@@ -361,7 +361,7 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
         cluster->view_job[count] = j->number;
         cluster->views[count++] = view_of(cluster, j);
     }
-    const adli_cluster_options *options = &cluster->options;
+    const adl_cluster_options *options = &cluster->options;
     cluster->snapshot = (adl_snapshot){.resource_names = options->resource_names,
                                        .resource_count = options->resource_count,
                                        .nodes = options->nodes,
@@ -377,8 +377,7 @@ static adl_status make_snapshot(adli_cluster *cluster, double now_s)
     return ADL_OK;
 }
 
-static adl_status adopt(adli_cluster *cluster, job *j, const adl_job_decision *decided,
-                        double now_s)
+static adl_status adopt(adl_cluster *cluster, job *j, const adl_job_decision *decided, double now_s)
 {
     size_t bytes = (size_t)decided->replicas * sizeof *j->nodes;
     if (decided->replicas == j->replicas &&
@@ -393,7 +392,7 @@ static adl_status adopt(adli_cluster *cluster, job *j, const adl_job_decision *d
 }
 
 /* Those that want replicas, in their order, without looking for each one's place. */
-static void rebuild_busy(adli_cluster *cluster)
+static void rebuild_busy(adl_cluster *cluster)
 {
     TAILQ_INIT(&cluster->busy);
     for (job *j = TAILQ_FIRST(&cluster->live); j; j = TAILQ_NEXT(j, live)) {
@@ -403,16 +402,16 @@ static void rebuild_busy(adli_cluster *cluster)
     }
 }
 
-adl_status adli_cluster_prepare(adli_cluster *cluster, double now_s)
+adl_status adl_cluster_prepare(adl_cluster *cluster, double now_s)
 {
     adl_status status = make_snapshot(cluster, now_s);
     cluster->prepared = status == ADL_OK;
     return status;
 }
 
-adl_status adli_cluster_round(adli_cluster *cluster, double now_s, adli_orders *orders)
+adl_status adl_cluster_round(adl_cluster *cluster, double now_s, adl_orders *orders)
 {
-    *orders = (adli_orders){0};
+    *orders = (adl_orders){0};
     adl_status status = cluster->prepared ? ADL_OK : make_snapshot(cluster, now_s);
     cluster->prepared = false;
     if (status == ADL_OK)
@@ -422,41 +421,41 @@ adl_status adli_cluster_round(adli_cluster *cluster, double now_s, adli_orders *
         status =
             adopt(cluster, find(cluster, cluster->view_job[i]), &cluster->decision.jobs[i], now_s);
     rebuild_busy(cluster);
-    return status == ADL_OK ? adli_cluster_advance(cluster, now_s, orders) : status;
+    return status == ADL_OK ? adl_cluster_advance(cluster, now_s, orders) : status;
 }
 
-int adli_cluster_busy(const adli_cluster *cluster, int after)
+int adl_cluster_busy(const adl_cluster *cluster, int after)
 {
     const job *j = after < 0 ? TAILQ_FIRST(&cluster->busy) : TAILQ_NEXT(find(cluster, after), busy);
     return j ? j->number : -1;
 }
 
-const adl_snapshot *adli_cluster_snapshot(const adli_cluster *cluster)
+const adl_snapshot *adl_cluster_snapshot(const adl_cluster *cluster)
 {
     return &cluster->snapshot;
 }
 
-const adl_decision *adli_cluster_decision(const adli_cluster *cluster)
+const adl_decision *adl_cluster_decision(const adl_cluster *cluster)
 {
     return &cluster->decision;
 }
 
-int adli_cluster_round_job(const adli_cluster *cluster, int index)
+int adl_cluster_round_job(const adl_cluster *cluster, int index)
 {
     return cluster->view_job[index];
 }
 
-adli_job_info adli_cluster_job(const adli_cluster *cluster, int number)
+adl_job_info adl_cluster_job(const adl_cluster *cluster, int number)
 {
     const job *j = find(cluster, number);
-    return (adli_job_info){.user = j->spec.user,
-                           .life = &j->life,
-                           .nodes = j->nodes,
-                           .replicas = j->replicas,
-                           .placed = j->placed,
-                           .placed_count = j->placed_count,
-                           .account = &j->account,
-                           .mean_active = mean_active(j),
-                           .most_replicas = adli_cluster_cap(cluster, j),
-                           .model = j->model};
+    return (adl_job_info){.user = j->spec.user,
+                          .life = &j->life,
+                          .nodes = j->nodes,
+                          .replicas = j->replicas,
+                          .placed = j->placed,
+                          .placed_count = j->placed_count,
+                          .account = &j->account,
+                          .mean_active = mean_active(j),
+                          .most_replicas = adli_cluster_cap(cluster, j),
+                          .model = j->model};
 }

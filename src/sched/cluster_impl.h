@@ -2,7 +2,10 @@
 #ifndef ADLI_CLUSTER_IMPL_H
 #define ADLI_CLUSTER_IMPL_H
 
-#include "sched/cluster.h"
+#include "adaptdl/cluster.h"
+#include "base/status.h"
+#include "sched/lifecycle.h"
+#include "sched/pool.h"
 
 #include <sys/queue.h>
 
@@ -12,9 +15,9 @@ typedef struct adli_sched_job {
     char *name;
     TAILQ_ENTRY(adli_sched_job) live, busy;
     bool is_busy;
-    adli_job_spec spec;
-    adli_life life;
-    adli_observed seen;
+    adl_job_spec spec;
+    adl_life life;
+    adl_observed seen;
     int *nodes; /* [replicas] wanted allocation, ascending */
     int replicas;
     size_t nodes_capacity;
@@ -38,8 +41,8 @@ typedef struct adli_sched_job {
 
 TAILQ_HEAD(adli_sched_jobs, adli_sched_job);
 
-struct adli_cluster {
-    adli_cluster_options options;
+struct adl_cluster {
+    adl_cluster_options options;
     adli_sched_job **jobs; /* by number; NULL: a free one */
     size_t job_count, job_capacity;
     int *free_numbers; /* [free_count] */
@@ -49,7 +52,7 @@ struct adli_cluster {
     struct adli_sched_jobs live, busy;
     int live_count;
     int64_t next_seq;
-    adli_order *orders;
+    adl_order *orders;
     size_t order_count, order_capacity;
     int64_t visits; /* of jobs in loops over them, for tests */
     double last_round_s, last_submit_s;
@@ -73,32 +76,31 @@ struct adli_cluster {
 /* Is a group of the job on its nodes, or about to be? */
 static inline bool adli_cluster_occupies(const adli_sched_job *j)
 {
-    return j->life.phase == ADLI_STARTING || j->life.phase == ADLI_RUNNING ||
-           j->life.phase == ADLI_STOPPING;
+    return j->life.phase == ADL_STARTING || j->life.phase == ADL_RUNNING ||
+           j->life.phase == ADL_STOPPING;
 }
 
 /* Makes the device types of these nodes known. */
-ADL_MUST adl_status adli_cluster_find_types(adli_cluster *cluster, const adl_node *nodes,
-                                            int count);
+ADL_MUST adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, int count);
 /* Makes a job's model anew if more is known than when it was made. */
-ADL_MUST adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j);
+ADL_MUST adl_status adli_cluster_learn(adl_cluster *cluster, adli_sched_job *j);
 /* Most replicas that it may have now. */
-int adli_cluster_cap(const adli_cluster *cluster, const adli_sched_job *j);
-double adli_cluster_total_work(const adli_cluster *cluster, const adli_sched_job *j);
+int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j);
+double adli_cluster_total_work(const adl_cluster *cluster, const adli_sched_job *j);
 
 /* Its life-cycle is looked at by the next advance. */
-void adli_cluster_stir(adli_cluster *cluster, adli_sched_job *j);
+void adli_cluster_stir(adl_cluster *cluster, adli_sched_job *j);
 
 /* Room for so many nodes in the tables. */
-ADL_MUST adl_status adli_cluster_size_tables(adli_cluster *cluster, int node_count);
+ADL_MUST adl_status adli_cluster_size_tables(adl_cluster *cluster, int node_count);
 /* The wanted allocation, with room for where it will be started: a start cannot fail. nodes may be the
  * job's own. */
-ADL_MUST adl_status adli_cluster_want(adli_cluster *cluster, adli_sched_job *j, const int *nodes,
+ADL_MUST adl_status adli_cluster_want(adl_cluster *cluster, adli_sched_job *j, const int *nodes,
                                       int count);
 /* Its group is there now; count 0: nowhere. placed has room for as many as were ever wanted. */
-void adli_cluster_settle(adli_cluster *cluster, adli_sched_job *j, const int *nodes, int count);
+void adli_cluster_settle(adl_cluster *cluster, adli_sched_job *j, const int *nodes, int count);
 
 /* Could the wanted replicas start now, next to all groups that are still there? */
-bool adli_cluster_has_room(adli_cluster *cluster, const adli_sched_job *j);
+bool adli_cluster_has_room(adl_cluster *cluster, const adli_sched_job *j);
 
 #endif

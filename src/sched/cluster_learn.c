@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-adl_status adli_cluster_find_types(adli_cluster *cluster, const adl_node *nodes, int count)
+adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, int count)
 {
     adl_status status = ADL_OK;
     for (int n = 0; n < count && status == ADL_OK; n++) {
@@ -15,7 +15,7 @@ adl_status adli_cluster_find_types(adli_cluster *cluster, const adl_node *nodes,
     return status;
 }
 
-int adli_cluster_type(const adli_cluster *cluster, int node)
+int adl_cluster_type(const adl_cluster *cluster, int node)
 {
     const char *type = cluster->options.nodes[node].device_type;
     int index; /* known since adli_cluster_find_types: cannot fail */
@@ -33,7 +33,7 @@ static int batch_cap(const adl_batch_limits *limits)
 }
 
 /* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. */
-int adli_cluster_cap(const adli_cluster *cluster, const adli_sched_job *j)
+int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 {
     int profiled = j->max_profiled, limit = j->batch_cap;
     if (adli_pool_shares(cluster->options.pool)) {
@@ -51,7 +51,7 @@ int adli_cluster_cap(const adli_cluster *cluster, const adli_sched_job *j)
     return cap > j->spec.min_replicas ? cap : j->spec.min_replicas;
 }
 
-adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j)
+adl_status adli_cluster_learn(adl_cluster *cluster, adli_sched_job *j)
 {
     adli_pool *pool = cluster->options.pool;
     uint64_t version = adli_pool_version(pool, j->known);
@@ -70,7 +70,7 @@ adl_status adli_cluster_learn(adli_cluster *cluster, adli_sched_job *j)
     return ADL_OK;
 }
 
-adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_report *report)
+adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_report *report)
 {
     adli_sched_job *j = cluster->jobs[number];
     j->max_profiled = report->max_profiled;
@@ -97,14 +97,14 @@ adl_status adli_cluster_report(adli_cluster *cluster, int number, const adli_rep
     return status == ADL_OK ? adli_cluster_learn(cluster, j) : status;
 }
 
-bool adli_cluster_prior(const adli_cluster *cluster, int number, int type, adl_goodput *out)
+bool adl_cluster_prior(const adl_cluster *cluster, int number, int type, adl_goodput *out)
 {
     const adli_sched_job *j = cluster->jobs[number];
     return adli_pool_prior(cluster->options.pool, j->known, type, out);
 }
 
 /* What it declared, else what jobs of its kind needed. */
-double adli_cluster_total_work(const adli_cluster *cluster, const adli_sched_job *j)
+double adli_cluster_total_work(const adl_cluster *cluster, const adli_sched_job *j)
 {
     return j->total_work > 0 ? j->total_work
                              : adli_pool_total_work(cluster->options.pool, j->known);

@@ -31,7 +31,7 @@ static void add(adl_resources *table, const int *nodes, int count, const adl_res
             table[nodes[i]].amount[r] += sign * request->amount[r];
 }
 
-adl_status adli_cluster_size_tables(adli_cluster *cluster, int node_count)
+adl_status adli_cluster_size_tables(adl_cluster *cluster, int node_count)
 {
     size_t count = node_count > 0 ? (size_t)node_count : 1;
     if (adli_grow(&cluster->claimed, &cluster->claimed_capacity, count, sizeof(adl_resources)) !=
@@ -46,7 +46,7 @@ adl_status adli_cluster_size_tables(adli_cluster *cluster, int node_count)
     return ADL_OK;
 }
 
-adl_status adli_cluster_want(adli_cluster *cluster, adli_sched_job *j, const int *nodes, int count)
+adl_status adli_cluster_want(adl_cluster *cluster, adli_sched_job *j, const int *nodes, int count)
 {
     if (adli_grow(&j->nodes, &j->nodes_capacity, (size_t)count, sizeof *j->nodes) != 0 ||
         adli_grow(&j->placed, &j->placed_capacity, (size_t)count, sizeof *j->placed) != 0)
@@ -59,7 +59,7 @@ adl_status adli_cluster_want(adli_cluster *cluster, adli_sched_job *j, const int
     return ADL_OK;
 }
 
-void adli_cluster_settle(adli_cluster *cluster, adli_sched_job *j, const int *nodes, int count)
+void adli_cluster_settle(adl_cluster *cluster, adli_sched_job *j, const int *nodes, int count)
 {
     add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, -1);
     if (count > 0)
@@ -68,7 +68,7 @@ void adli_cluster_settle(adli_cluster *cluster, adli_sched_job *j, const int *no
     add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, 1);
 }
 
-void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources request)
+void adl_cluster_set_request(adl_cluster *cluster, int number, adl_resources request)
 {
     adli_sched_job *j = cluster->jobs[number];
     add(cluster->claimed, j->nodes, j->replicas, &j->spec.request, -1);
@@ -78,9 +78,9 @@ void adli_cluster_set_request(adli_cluster *cluster, int number, adl_resources r
     add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, 1);
 }
 
-bool adli_cluster_has_room(adli_cluster *cluster, const adli_sched_job *wants)
+bool adli_cluster_has_room(adl_cluster *cluster, const adli_sched_job *wants)
 {
-    const adli_cluster_options *options = &cluster->options;
+    const adl_cluster_options *options = &cluster->options;
     for (int k = 0, next; k < wants->replicas; k = next) {
         int n = wants->nodes[k];
         for (next = k + 1; next < wants->replicas && wants->nodes[next] == n;)
@@ -101,9 +101,9 @@ static bool within(const adl_resources *capacity, const adl_resources *used, int
 }
 
 /* Does the job have replicas on a node that holds more than it has? */
-static bool on_full_node(const adli_cluster *cluster, const adli_sched_job *j)
+static bool on_full_node(const adl_cluster *cluster, const adli_sched_job *j)
 {
-    const adli_cluster_options *options = &cluster->options;
+    const adl_cluster_options *options = &cluster->options;
     for (int k = 0; k < j->replicas; k++) {
         int n = j->nodes[k];
         if (!within(&options->nodes[n].capacity, &cluster->claimed[n], options->resource_count))
@@ -112,9 +112,9 @@ static bool on_full_node(const adli_cluster *cluster, const adli_sched_job *j)
     return false;
 }
 
-adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *resource_names,
-                                  int resource_count, const adl_node *nodes, int node_count,
-                                  double now_s, int *withdrawn)
+adl_status adl_cluster_set_nodes(adl_cluster *cluster, const char *const *resource_names,
+                                 int resource_count, const adl_node *nodes, int node_count,
+                                 double now_s, int *withdrawn)
 {
     *withdrawn = 0;
     adl_status status = adli_cluster_size_tables(cluster, node_count);
@@ -122,7 +122,7 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
         status = adli_cluster_find_types(cluster, nodes, node_count);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options *options = &cluster->options;
+    adl_cluster_options *options = &cluster->options;
     options->resource_names = resource_names;
     options->resource_count = resource_count;
     options->nodes = nodes;
@@ -141,13 +141,13 @@ adl_status adli_cluster_set_nodes(adli_cluster *cluster, const char *const *reso
     return ADL_OK;
 }
 
-adl_status adli_cluster_place(adli_cluster *cluster, int number, double now_s, bool *placed)
+adl_status adl_cluster_place(adl_cluster *cluster, int number, double now_s, bool *placed)
 {
     adli_sched_job *j = cluster->jobs[number];
-    const adli_cluster_options *options = &cluster->options;
+    const adl_cluster_options *options = &cluster->options;
     int need = j->spec.min_replicas > 1 ? j->spec.min_replicas : 1;
     *placed = false;
-    if (!j->spec.preemptible || j->replicas > 0 || j->life.phase != ADLI_PENDING || j->deleted)
+    if (!j->spec.preemptible || j->replicas > 0 || j->life.phase != ADL_PENDING || j->deleted)
         return ADL_OK;
     int *nodes = adli_calloc((size_t)need, sizeof *nodes);
     adl_status status = nodes ? ADL_OK : adli_fail_memory("allocation");
@@ -169,9 +169,9 @@ adl_status adli_cluster_place(adli_cluster *cluster, int number, double now_s, b
     return status;
 }
 
-bool adli_fits_ever(const char *const *resource_names, int resource_count, const adl_node *nodes,
-                    int node_count, const adl_resources *request, int min_replicas, char *why,
-                    size_t size)
+bool adl_fits_ever(const char *const *resource_names, int resource_count, const adl_node *nodes,
+                   int node_count, const adl_resources *request, int min_replicas, char *why,
+                   size_t size)
 {
     static const adl_resources nothing;
     int64_t need = min_replicas > 1 ? min_replicas : 1, total = 0;

@@ -1,6 +1,6 @@
 #include "sched/lifecycle.h"
 
-const char *adli_phase_name(adli_phase phase)
+const char *adl_phase_name(adl_phase phase)
 {
     static const char *const names[] = {"Pending",  "Starting",  "Running",
                                         "Stopping", "Succeeded", "Failed"};
@@ -22,10 +22,10 @@ adli_fate adli_fate_of(int exit_code)
  * round there is only what it takes to notice an end and write it down on a busy machine. */
 static const double felt_s = 10, noticed_s = 1;
 
-static bool explains(const adli_life *life, const adli_end *left, const adli_end *died)
+static bool explains(const adl_life *life, const adli_end *left, const adli_end *died)
 {
     double since_s = left->ended_s > 0 && died->ended_s > 0 ? died->ended_s - left->ended_s : -1e9;
-    bool stopping = life->phase == ADLI_STOPPING;
+    bool stopping = life->phase == ADL_STOPPING;
     if (left->fate == ADLI_FATE_TAKEN)
         return true;
     if (left->fate != ADLI_FATE_LEFT)
@@ -37,7 +37,7 @@ static bool explains(const adli_life *life, const adli_end *left, const adli_end
     return unasked && since_s > -noticed_s && since_s < felt_s;
 }
 
-bool adli_end_failed(const adli_life *life, const adli_end *ends, int count, int which)
+bool adli_end_failed(const adl_life *life, const adli_end *ends, int count, int which)
 {
     if (ends[which].fate != ADLI_FATE_DIED)
         return ends[which].fate == ADLI_FATE_BROKEN;
@@ -47,9 +47,9 @@ bool adli_end_failed(const adli_life *life, const adli_end *ends, int count, int
     return true;
 }
 
-adli_observed adli_observe_ends(const adli_life *life, const adli_end *ends, int count)
+adl_observed adli_observe_ends(const adl_life *life, const adli_end *ends, int count)
 {
-    adli_observed seen = {.started = count};
+    adl_observed seen = {.started = count};
     for (int i = 0; i < count; i++) {
         adli_fate fate = ends[i].fate;
         bool failed = adli_end_failed(life, ends, count, i);
@@ -63,23 +63,23 @@ adli_observed adli_observe_ends(const adli_life *life, const adli_end *ends, int
     return seen;
 }
 
-static adli_action stop(adli_life *life, double now_s)
+static adl_action stop(adl_life *life, double now_s)
 {
-    life->phase = ADLI_STOPPING;
+    life->phase = ADL_STOPPING;
     life->stop_since_s = now_s;
     life->killed = false;
-    return ADLI_TERMINATE;
+    return ADL_TERMINATE;
 }
 
 /* Nothing of the group is alive: where does the job go from here? */
-static adli_action group_over(adli_life *life, const adli_observed *seen, const adli_rules *rules,
-                              double now_s)
+static adl_action group_over(adl_life *life, const adl_observed *seen, const adl_rules *rules,
+                             double now_s)
 {
     if (seen->started > 0 && seen->succeeded == seen->started) {
-        life->phase = ADLI_SUCCEEDED;
-        return ADLI_CLEAN;
+        life->phase = ADL_SUCCEEDED;
+        return ADL_CLEAN;
     }
-    life->phase = ADLI_PENDING;
+    life->phase = ADL_PENDING;
     life->retry_at_s = now_s;
     if (seen->interrupted > 0 && !seen->moved)
         life->retry_at_s = now_s + rules->interrupted_pause_s;
@@ -91,47 +91,47 @@ static adli_action group_over(adli_life *life, const adli_observed *seen, const 
             pause_s = pause_s * 2 < LONGEST_PAUSE_S ? pause_s * 2 : LONGEST_PAUSE_S;
         life->retry_at_s = now_s + pause_s;
         if (++life->failures > rules->max_retries)
-            life->phase = ADLI_FAILED;
+            life->phase = ADL_FAILED;
     }
-    return ADLI_CLEAN;
+    return ADL_CLEAN;
 }
 
-adli_action adli_lifecycle(adli_life *life, const adli_observed *seen, const adli_rules *rules,
-                           double now_s)
+adl_action adli_lifecycle(adl_life *life, const adl_observed *seen, const adl_rules *rules,
+                          double now_s)
 {
     switch (life->phase) {
-    case ADLI_PENDING:
+    case ADL_PENDING:
         if (seen->deleted) {
-            life->phase = ADLI_FAILED;
-            return ADLI_CLEAN;
+            life->phase = ADL_FAILED;
+            return ADL_CLEAN;
         }
         if (seen->wanted == 0 || now_s < life->retry_at_s)
-            return ADLI_NOTHING;
-        life->phase = ADLI_STARTING;
+            return ADL_NOTHING;
+        life->phase = ADL_STARTING;
         life->group++;
         life->started_s = now_s;
-        return ADLI_START;
-    case ADLI_STARTING:
-    case ADLI_RUNNING:
+        return ADL_START;
+    case ADL_STARTING:
+    case ADL_RUNNING:
         if (seen->started == 0) /* asked for, not seen yet */
-            return seen->deleted || seen->moved ? stop(life, now_s) : ADLI_NOTHING;
+            return seen->deleted || seen->moved ? stop(life, now_s) : ADL_NOTHING;
         if (seen->alive == 0)
             return group_over(life, seen, rules, now_s);
         if (seen->deleted || seen->moved || seen->failed > 0 || seen->interrupted > 0)
             return stop(life, now_s);
         if (seen->ready == seen->started)
-            life->phase = ADLI_RUNNING;
-        return ADLI_NOTHING;
-    case ADLI_STOPPING:
+            life->phase = ADL_RUNNING;
+        return ADL_NOTHING;
+    case ADL_STOPPING:
         if (seen->alive == 0)
             return group_over(life, seen, rules, now_s);
         if (life->killed || now_s - life->stop_since_s < rules->grace_s)
-            return ADLI_NOTHING;
+            return ADL_NOTHING;
         life->killed = true;
-        return ADLI_KILL;
-    case ADLI_SUCCEEDED:
-    case ADLI_FAILED:
+        return ADL_KILL;
+    case ADL_SUCCEEDED:
+    case ADL_FAILED:
         break;
     }
-    return ADLI_NOTHING;
+    return ADL_NOTHING;
 }

@@ -4,7 +4,8 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "sched/cluster.h"
+#include "adaptdl/cluster.h"
+#include "sched/pool.h"
 #include "sim/fairness.h"
 #include "sim/job.h"
 
@@ -32,7 +33,7 @@ typedef struct sim {
     adli_sim_result *result;
     adl_policy *policy;
     adli_pool *pool;
-    adli_cluster *cluster;
+    adl_cluster *cluster;
     adl_node *nodes;
     int node_count, device_count;
     char (*node_names)[48];
@@ -107,10 +108,10 @@ static double delay_of(const sim *s, int number, const int *nodes, int replicas)
 {
     const adli_sim_options *o = s->options;
     const stopped *was = &s->stopped[number];
-    int type = adli_cluster_type(s->cluster, nodes[0]);
+    int type = adl_cluster_type(s->cluster, nodes[0]);
     const adli_app *app = adli_app_on(s->jobs[number].app, type);
     bool goes_on = was->replicas > 0 && was->at_s == s->now_s, stays = false;
-    if (!goes_on || adli_cluster_type(s->cluster, was->nodes[0]) != type)
+    if (!goes_on || adl_cluster_type(s->cluster, was->nodes[0]) != type)
         return adli_sim_delay_s(o, app, false);
     if (o->free_moves && was->replicas == replicas && same_shape(was->nodes, nodes, replicas))
         return was->delay_s; /* the rest of what it was waiting for */
@@ -127,21 +128,21 @@ static double delay_of(const sim *s, int number, const int *nodes, int replicas)
 static adl_status start(sim *s, int number, const int *nodes, int replicas)
 {
     adl_goodput prior;
-    int type = adli_cluster_type(s->cluster, nodes[0]);
-    bool told = adli_cluster_prior(s->cluster, number, type, &prior);
+    int type = adl_cluster_type(s->cluster, nodes[0]);
+    bool told = adl_cluster_prior(s->cluster, number, type, &prior);
     adl_status status =
         adli_sim_job_place(&s->jobs[number], nodes, replicas, type,
                            delay_of(s, number, nodes, replicas), told ? &prior : NULL);
     if (status == ADL_OK)
         status = open_spans(s, number, nodes, replicas);
-    adli_observed seen = {.started = replicas, .alive = replicas, .ready = replicas};
-    adli_cluster_observe(s->cluster, number, &seen, s->now_s);
+    adl_observed seen = {.started = replicas, .alive = replicas, .ready = replicas};
+    adl_cluster_observe(s->cluster, number, &seen, s->now_s);
     return status;
 }
 
 static adl_status remember_nodes(sim *s, int number)
 {
-    adli_job_info info = adli_cluster_job(s->cluster, number);
+    adl_job_info info = adl_cluster_job(s->cluster, number);
     stopped *was = &s->stopped[number];
     if (adli_grow(&was->nodes, &was->capacity, (size_t)info.placed_count, sizeof *was->nodes) != 0)
         return adli_fail_memory("simulation");
@@ -155,27 +156,27 @@ static adl_status remember_nodes(sim *s, int number)
 static adl_status terminate(sim *s, int number)
 {
     adl_status status = remember_nodes(s, number);
-    adli_observed seen = {.started = s->jobs[number].replicas,
-                          .interrupted = s->jobs[number].replicas};
-    adli_cluster_observe(s->cluster, number, &seen, s->now_s);
+    adl_observed seen = {.started = s->jobs[number].replicas,
+                         .interrupted = s->jobs[number].replicas};
+    adl_cluster_observe(s->cluster, number, &seen, s->now_s);
     close_spans(s, number, s->now_s);
     return status == ADL_OK ? adli_sim_job_place(&s->jobs[number], NULL, 0, 0, 0, NULL) : status;
 }
 
 /* Until there are no more. */
-static adl_status carry_out(sim *s, adli_orders orders)
+static adl_status carry_out(sim *s, adl_orders orders)
 {
     adl_status status = ADL_OK;
     while (status == ADL_OK && orders.count > 0) {
         for (size_t i = 0; status == ADL_OK && i < orders.count; i++) {
-            const adli_order *order = &orders.items[i];
-            if (order->action == ADLI_START)
+            const adl_order *order = &orders.items[i];
+            if (order->action == ADL_START)
                 status = start(s, order->job, order->nodes, order->replicas);
-            else if (order->action != ADLI_CLEAN)
+            else if (order->action != ADL_CLEAN)
                 status = terminate(s, order->job);
         }
         if (status == ADL_OK)
-            status = adli_cluster_advance(s->cluster, s->now_s, &orders);
+            status = adl_cluster_advance(s->cluster, s->now_s, &orders);
     }
     return status;
 }
@@ -214,13 +215,13 @@ static adl_status submit_due(sim *s)
         const adli_work *work = &s->workload->jobs[s->submitted];
         if (work->submit_s > s->now_s)
             break;
-        adli_job_spec spec = {.name = work->name,
-                              .request = {{1}},
-                              .max_replicas = s->device_count,
-                              .application = work->app->name,
-                              .type_speeds = s->speeds[s->submitted],
-                              .preemptible = true,
-                              .submit_s = work->submit_s};
+        adl_job_spec spec = {.name = work->name,
+                             .request = {{1}},
+                             .max_replicas = s->device_count,
+                             .application = work->app->name,
+                             .type_speeds = s->speeds[s->submitted],
+                             .preemptible = true,
+                             .submit_s = work->submit_s};
         if (adapts && work->app->fixed_replicas > 0)
             spec.max_replicas = work->app->fixed_replicas;
         if (!adapts)
@@ -233,7 +234,7 @@ static adl_status submit_due(sim *s)
         s->events++;
         job->gpus = s->options->gpus;
         if (status == ADL_OK)
-            status = adli_cluster_submit(s->cluster, &spec, &number);
+            status = adl_cluster_submit(s->cluster, &spec, &number);
     }
     return status;
 }
@@ -262,15 +263,16 @@ static adl_status report(sim *s, int number)
 {
     adli_sim_job *job = &s->jobs[number];
     const adli_app *app = job->app;
-    adli_report report = {.has_model = adli_sim_job_measured(job),
-                          .limits = adli_sim_job_limits(job),
-                          .profile = job->profile,
-                          .profile_count = job->profile_count,
-                          .max_profiled = job->max_profiled,
-                          .progress = job->progress,
-                          .total_work = job->declares ? app->needed[app->epochs] : 0,
-                          .epoch_work = job->declares ? app->needed[app->epochs] / app->epochs : 0,
-                          .restart_cost_s = restart_cost(s, job)};
+    adl_job_report report = {.has_model = adli_sim_job_measured(job),
+                             .limits = adli_sim_job_limits(job),
+                             .profile = job->profile,
+                             .profile_count = job->profile_count,
+                             .max_profiled = job->max_profiled,
+                             .progress = job->progress,
+                             .total_work = job->declares ? app->needed[app->epochs] : 0,
+                             .epoch_work =
+                                 job->declares ? app->needed[app->epochs] / app->epochs : 0,
+                             .restart_cost_s = restart_cost(s, job)};
     if (adli_sim_job_measured(job))
         report.model = adli_sim_job_model(job);
     if (!adl_policy_adapts(s->policy)) {
@@ -282,12 +284,12 @@ static adl_status report(sim *s, int number)
                                  adli_app_iterations(app, job->fixed_batch, job->epoch);
         report.remaining_steps = fmax(report.remaining_steps, 1);
     }
-    return adli_cluster_report(s->cluster, number, &report);
+    return adl_cluster_report(s->cluster, number, &report);
 }
 
 static double interference_of(const sim *s, int number)
 {
-    adli_job_info info = adli_cluster_job(s->cluster, number);
+    adl_job_info info = adl_cluster_job(s->cluster, number);
     if (s->options->interference <= 0 || s->jobs[number].nodes < 2)
         return 0;
     for (int i = 0; i < info.replicas; i++)
@@ -301,7 +303,7 @@ static void count_distributed(sim *s)
     for (int n = 0; n < s->node_count; n++)
         s->distributed[n] = 0;
     for (int i = 0; i < s->submitted; i++) {
-        adli_job_info info = adli_cluster_job(s->cluster, i);
+        adl_job_info info = adl_cluster_job(s->cluster, i);
         for (int k = 0; s->jobs[i].nodes > 1 && k < info.replicas; k++)
             if (k == 0 || info.nodes[k] != info.nodes[k - 1])
                 s->distributed[info.nodes[k]]++;
@@ -322,8 +324,8 @@ static adl_status run_jobs(sim *s)
         if (status == ADL_OK && adli_sim_job_finished(job)) {
             status = report(s, i);
             s->events++;
-            adli_observed seen = {.started = job->replicas, .succeeded = job->replicas};
-            adli_cluster_observe(s->cluster, i, &seen, job->finish_s);
+            adl_observed seen = {.started = job->replicas, .succeeded = job->replicas};
+            adl_cluster_observe(s->cluster, i, &seen, job->finish_s);
             close_spans(s, i, job->finish_s);
             s->finished++;
         }
@@ -337,8 +339,8 @@ static adl_status decide(sim *s)
                   sizeof *s->decision_ms) != 0)
         return adli_fail_memory("decision times");
     double before_s = adli_thread_cpu_s();
-    adli_orders orders;
-    adl_status status = adli_cluster_round(s->cluster, s->now_s, &orders);
+    adl_orders orders;
+    adl_status status = adl_cluster_round(s->cluster, s->now_s, &orders);
     if (status == ADL_OK)
         status = carry_out(s, orders);
     s->decision_ms[s->decision_count++] = 1e3 * (adli_thread_cpu_s() - before_s);
@@ -349,9 +351,9 @@ static adl_status decide(sim *s)
 
 static void log_job(sim *s, int index)
 {
-    const adl_snapshot *snapshot = adli_cluster_snapshot(s->cluster);
-    const adl_decision *decision = adli_cluster_decision(s->cluster);
-    const adli_sim_job *job = &s->jobs[adli_cluster_round_job(s->cluster, index)];
+    const adl_snapshot *snapshot = adl_cluster_snapshot(s->cluster);
+    const adl_decision *decision = adl_cluster_decision(s->cluster);
+    const adli_sim_job *job = &s->jobs[adl_cluster_round_job(s->cluster, index)];
     char text[256];
     adli_buf *log = &s->result->log;
     adli_jw_open(log, NULL, '{');
@@ -379,7 +381,7 @@ static adl_status log_round(sim *s)
     adli_jw_number(log, "time", s->now_s);
     adli_jw_int(log, "finished", s->finished);
     adli_jw_open(log, "jobs", '[');
-    for (int i = 0; i < adli_cluster_snapshot(s->cluster)->job_count; i++)
+    for (int i = 0; i < adl_cluster_snapshot(s->cluster)->job_count; i++)
         log_job(s, i);
     adli_buf_puts(log, "]}\n");
     return adli_buf_check(log);
@@ -388,10 +390,10 @@ static adl_status log_round(sim *s)
 /* Nothing runs, nothing will come: the policy will never place what is left. */
 static adl_status check_stuck(sim *s)
 {
-    const adl_snapshot *snapshot = adli_cluster_snapshot(s->cluster);
+    const adl_snapshot *snapshot = adl_cluster_snapshot(s->cluster);
     bool any = s->submitted < s->workload->count || snapshot->job_count == 0;
     for (int i = 0; i < snapshot->job_count && !any; i++)
-        any = adli_cluster_decision(s->cluster)->jobs[i].replicas > 0;
+        any = adl_cluster_decision(s->cluster)->jobs[i].replicas > 0;
     s->idle_rounds = any ? 0 : s->idle_rounds + 1;
     if (s->idle_rounds < STUCK_ROUNDS)
         return ADL_OK;
@@ -405,16 +407,16 @@ static void hold_jobs(sim *s)
 {
     for (int i = 0; i < s->submitted && s->options->hold; i++)
         if (!adli_sim_job_finished(&s->jobs[i]))
-            adli_cluster_set_preemptible(s->cluster, i, s->jobs[i].delay_s <= 0);
+            adl_cluster_set_preemptible(s->cluster, i, s->jobs[i].delay_s <= 0);
 }
 
 static adl_status tick(sim *s)
 {
     adl_status status = run_jobs(s);
     s->now_s += s->step_s;
-    adli_orders orders;
+    adl_orders orders;
     if (status == ADL_OK)
-        status = adli_cluster_advance(s->cluster, s->now_s, &orders);
+        status = adl_cluster_advance(s->cluster, s->now_s, &orders);
     if (status == ADL_OK)
         status = carry_out(s, orders);
     if (status == ADL_OK)
@@ -496,15 +498,15 @@ static adl_status set_up(sim *s)
         status = adli_pool_new(s->options->pool, &s->pool);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options cluster = {.resource_names = resources,
-                                    .resource_count = 1,
-                                    .nodes = s->nodes,
-                                    .node_count = s->node_count,
-                                    .policy = s->policy,
-                                    .pool = s->pool,
-                                    .seed = s->options->seed,
-                                    .rules = {.grace_s = 60, .max_retries = 3}};
-    return adli_cluster_new(&cluster, &s->cluster);
+    adl_cluster_options cluster = {.resource_names = resources,
+                                   .resource_count = 1,
+                                   .nodes = s->nodes,
+                                   .node_count = s->node_count,
+                                   .policy = s->policy,
+                                   .pool = s->pool,
+                                   .seed = s->options->seed,
+                                   .rules = {.grace_s = 60, .max_retries = 3}};
+    return adl_cluster_new(&cluster, &s->cluster);
 }
 
 double adli_quantile(const double *sorted, size_t count, double p)
@@ -532,7 +534,7 @@ static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
     int count = s->workload->count;
     for (int i = 0; i < count && status == ADL_OK; i++) {
         const adli_work *work = &s->workload->jobs[i];
-        adli_job_info info = adli_cluster_job(s->cluster, i);
+        adl_job_info info = adl_cluster_job(s->cluster, i);
         adli_sim_job_result *job = &r->jobs[i];
         jcts[i] = job->jct_s = s->jobs[i].finish_s - work->submit_s;
         job->restarts = info.life->group - 1;
@@ -579,7 +581,7 @@ static void tear_down(sim *s)
 {
     for (int i = 0; s->jobs && i < s->submitted; i++)
         adli_sim_job_fini(&s->jobs[i]);
-    adli_cluster_free(s->cluster);
+    adl_cluster_free(s->cluster);
     adl_policy_free(s->policy);
     free(s->decision_ms);
     adli_pool_free(s->pool);

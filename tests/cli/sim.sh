@@ -36,7 +36,7 @@ check interference "${run[@]}" --policy tiresias --interference 0.5 $traces/work
 
 w=$dir/w.csv
 header=name,time,application,num_replicas,batch_size
-refused no_traces '--traces DIR is missing' "$adaptdl" sim $traces/workload-small.csv
+refused no_traces '--traces DIR or --snapshot FILE is missing' "$adaptdl" sim $traces/workload-small.csv
 refused no_workload 'no workload given' "${run[@]}"
 refused unknown_option '--bogus' "${run[@]}" --bogus $traces/workload-small.csv
 refused unknown_policy 'unknown policy "best"; there are: rank' "${run[@]}" --policy best $traces/workload-small.csv
@@ -55,3 +55,17 @@ printf '%s\na,1,chess,1,64\n' $header >"$w"; refused unknown_application "$w:2: 
 cp -r $traces "$dir/t"; rm "$dir/t/language/scalability.csv"
 refused missing_trace_file "language/scalability.csv: No such file" "$adaptdl" sim --traces "$dir/t" $traces/workload-small.csv
 refused unwritable_output "/nonexistent/o.json" "${run[@]}" --json /nonexistent/o.json $traces/workload-small.csv
+# A scheduler of one's own, on the public C API alone (examples/schedule.c).
+"$ADAPTDL_BIN/../examples/schedule" >"$dir/schedule" 2>&1
+diff - "$dir/schedule" >"$dir/out" <<'EOF2' && echo "ok - a_cluster_through_the_library" || echo "not ok - a_cluster_through_the_library: $(head -c 300 "$dir/out")"
+  60 s  start small on 1
+  60 s  start large on 1
+  60 s  start late on 1
+ 120 s  stop large
+ 120 s  stop late
+ 120 s  start large on 2
+ 120 s  start late on 1
+small keeps 1 (1.00x)
+large keeps 2 (1.98x)
+late keeps 1 (1.00x)
+EOF2

@@ -3,44 +3,44 @@
 #include "harness.h"
 
 #include "base/mem.h"
-#include "sched/cluster.h"
+#include "adaptdl/cluster.h"
 
 enum { JOBS_MAX = 8 };
 
 typedef struct world {
-    adli_cluster *cluster;
+    adl_cluster *cluster;
     adl_policy *policy;
     adl_node nodes[2];
     int starts[JOBS_MAX], stops[JOBS_MAX], kills[JOBS_MAX], size[JOBS_MAX], group[JOBS_MAX];
 } world;
 
-static void note(world *w, adli_orders orders)
+static void note(world *w, adl_orders orders)
 {
     for (size_t i = 0; i < orders.count; i++) {
-        const adli_order *order = &orders.items[i];
+        const adl_order *order = &orders.items[i];
         int job = order->job;
         CHECK(order->user == &w->nodes[0]);
-        if (order->action == ADLI_START) {
+        if (order->action == ADL_START) {
             w->starts[job]++;
             w->size[job] = order->replicas;
             w->group[job] = order->group;
         }
-        w->stops[job] += order->action == ADLI_TERMINATE;
-        w->kills[job] += order->action == ADLI_KILL;
+        w->stops[job] += order->action == ADL_TERMINATE;
+        w->kills[job] += order->action == ADL_KILL;
     }
 }
 
 static void advance(world *w, double now_s)
 {
-    adli_orders orders = {0};
-    CHECK_OK(adli_cluster_advance(w->cluster, now_s, &orders));
+    adl_orders orders = {0};
+    CHECK_OK(adl_cluster_advance(w->cluster, now_s, &orders));
     note(w, orders);
 }
 
 static adl_status run_round(world *w, double now_s)
 {
-    adli_orders orders = {0};
-    adl_status status = adli_cluster_round(w->cluster, now_s, &orders);
+    adl_orders orders = {0};
+    adl_status status = adl_cluster_round(w->cluster, now_s, &orders);
     note(w, orders);
     return status;
 }
@@ -54,45 +54,45 @@ static adl_status open_world(world *w, const char *policy)
     adl_status status = adl_policy_new(policy, &w->policy);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options options = {.resource_names = resources,
-                                    .resource_count = 1,
-                                    .nodes = w->nodes,
-                                    .node_count = 2,
-                                    .policy = w->policy,
-                                    .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5}};
-    return adli_cluster_new(&options, &w->cluster);
+    adl_cluster_options options = {.resource_names = resources,
+                                   .resource_count = 1,
+                                   .nodes = w->nodes,
+                                   .node_count = 2,
+                                   .policy = w->policy,
+                                   .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5}};
+    return adl_cluster_new(&options, &w->cluster);
 }
 
 static void close_world(world *w)
 {
-    adli_cluster_free(w->cluster);
+    adl_cluster_free(w->cluster);
     adl_policy_free(w->policy);
 }
 
 static int submit(world *w, const char *name, int fixed, double now_s)
 {
     int number = -1;
-    adli_job_spec spec = {.name = name,
-                          .request = {{1}},
-                          .preemptible = true,
-                          .fixed_replicas = fixed,
-                          .submit_s = now_s,
-                          .user = &w->nodes[0]};
-    adli_report report = {.max_profiled = fixed};
-    CHECK_OK(adli_cluster_submit(w->cluster, &spec, &number));
-    CHECK_OK(adli_cluster_report(w->cluster, number, &report));
+    adl_job_spec spec = {.name = name,
+                         .request = {{1}},
+                         .preemptible = true,
+                         .fixed_replicas = fixed,
+                         .submit_s = now_s,
+                         .user = &w->nodes[0]};
+    adl_job_report report = {.max_profiled = fixed};
+    CHECK_OK(adl_cluster_submit(w->cluster, &spec, &number));
+    CHECK_OK(adl_cluster_report(w->cluster, number, &report));
     return number;
 }
 
-static void see(world *w, int job, adli_observed seen, double now_s)
+static void see(world *w, int job, adl_observed seen, double now_s)
 {
-    adli_cluster_observe(w->cluster, job, &seen, now_s);
+    adl_cluster_observe(w->cluster, job, &seen, now_s);
     advance(w, now_s);
 }
 
-static adli_phase phase(const world *w, int job)
+static adl_phase phase(const world *w, int job)
 {
-    return adli_cluster_job(w->cluster, job).life->phase;
+    return adl_cluster_job(w->cluster, job).life->phase;
 }
 
 TEST(a_job_is_started_accounted_and_finished)
@@ -103,19 +103,19 @@ TEST(a_job_is_started_accounted_and_finished)
     REQUIRE_OK(run_round(&w, 60));
     CHECK_INT(w.starts[job], 1);
     CHECK_INT(w.size[job], 3);
-    CHECK_INT(phase(&w, job), ADLI_STARTING);
-    see(&w, job, (adli_observed){.started = 3, .alive = 3, .ready = 3}, 60);
-    CHECK_INT(phase(&w, job), ADLI_RUNNING);
+    CHECK_INT(phase(&w, job), ADL_STARTING);
+    see(&w, job, (adl_observed){.started = 3, .alive = 3, .ready = 3}, 60);
+    CHECK_INT(phase(&w, job), ADL_RUNNING);
     REQUIRE_OK(run_round(&w, 120));
     CHECK_INT(w.stops[job], 0);
-    CHECK_NEAR(adli_cluster_job(w.cluster, job).account->attained_s, 180, 1e-12);
-    see(&w, job, (adli_observed){.started = 3, .succeeded = 3}, 130);
-    CHECK_INT(phase(&w, job), ADLI_SUCCEEDED);
-    adli_job_info info = adli_cluster_job(w.cluster, job);
+    CHECK_NEAR(adl_cluster_job(w.cluster, job).account->attained_s, 180, 1e-12);
+    see(&w, job, (adl_observed){.started = 3, .succeeded = 3}, 130);
+    CHECK_INT(phase(&w, job), ADL_SUCCEEDED);
+    adl_job_info info = adl_cluster_job(w.cluster, job);
     CHECK_NEAR(info.account->attained_s, 210, 1e-12);
     CHECK_INT(info.replicas, 0);
     REQUIRE_OK(run_round(&w, 180));
-    CHECK_INT(adli_cluster_snapshot(w.cluster)->job_count, 0);
+    CHECK_INT(adl_cluster_snapshot(w.cluster)->job_count, 0);
     close_world(&w);
 }
 
@@ -128,14 +128,14 @@ TEST(a_finished_job_makes_room_for_the_next)
     CHECK_INT(w.starts[first], 1);
     CHECK_INT(w.starts[second], 0);
     char text[128];
-    CHECK_STR(adl_decision_explain(adli_cluster_snapshot(w.cluster),
-                                   adli_cluster_decision(w.cluster), 1, text, sizeof text),
+    CHECK_STR(adl_decision_explain(adl_cluster_snapshot(w.cluster), adl_cluster_decision(w.cluster),
+                                   1, text, sizeof text),
               "waits");
-    see(&w, first, (adli_observed){.started = 4, .succeeded = 4}, 70);
+    see(&w, first, (adl_observed){.started = 4, .succeeded = 4}, 70);
     REQUIRE_OK(run_round(&w, 120));
     CHECK_INT(w.starts[second], 1);
-    CHECK_INT(adli_cluster_round_job(w.cluster, 0), second);
-    CHECK_NEAR(adli_cluster_job(w.cluster, second).mean_active, (1 * 2 + 60 * 1) / 61.0, 1e-9);
+    CHECK_INT(adl_cluster_round_job(w.cluster, 0), second);
+    CHECK_NEAR(adl_cluster_job(w.cluster, second).mean_active, (1 * 2 + 60 * 1) / 61.0, 1e-9);
     close_world(&w);
 }
 
@@ -145,20 +145,20 @@ TEST(a_failed_replica_is_retried_then_final)
     REQUIRE_OK(open_world(&w, "fifo"));
     int job = submit(&w, "bad", 2, 0);
     REQUIRE_OK(run_round(&w, 0));
-    see(&w, job, (adli_observed){.started = 2, .alive = 1, .failed = 1}, 5);
-    CHECK_INT(phase(&w, job), ADLI_STOPPING);
+    see(&w, job, (adl_observed){.started = 2, .alive = 1, .failed = 1}, 5);
+    CHECK_INT(phase(&w, job), ADL_STOPPING);
     CHECK_INT(w.stops[job], 1);
     advance(&w, 36);
     CHECK_INT(w.kills[job], 1);
-    see(&w, job, (adli_observed){.started = 2, .failed = 1, .interrupted = 1}, 37);
-    CHECK_INT(phase(&w, job), ADLI_PENDING);
+    see(&w, job, (adl_observed){.started = 2, .failed = 1, .interrupted = 1}, 37);
+    CHECK_INT(phase(&w, job), ADL_PENDING);
     advance(&w, 41);
     CHECK_INT(w.starts[job], 1);
     advance(&w, 42);
     CHECK_INT(w.starts[job], 2);
     CHECK_INT(w.group[job], 2);
-    see(&w, job, (adli_observed){.started = 2, .failed = 2}, 50);
-    CHECK_INT(phase(&w, job), ADLI_FAILED);
+    see(&w, job, (adl_observed){.started = 2, .failed = 2}, 50);
+    CHECK_INT(phase(&w, job), ADL_FAILED);
     close_world(&w);
 }
 
@@ -168,30 +168,30 @@ TEST(growth_follows_what_was_profiled)
     world w;
     REQUIRE_OK(open_world(&w, "rank"));
     int job = submit(&w, "grows", 0, 0);
-    adli_report report = {.has_model = true,
-                          .model = {{0.1, 0.01, 0.001, 1e-4, 0.001, 1e-4, 1.5}, {1, 100}, 64},
-                          .limits = {.max_batch_size = 4096, .max_local_bsz = 64},
-                          .total_work = 1e6,
-                          .epoch_work = 1e4};
+    adl_job_report report = {.has_model = true,
+                             .model = {{0.1, 0.01, 0.001, 1e-4, 0.001, 1e-4, 1.5}, {1, 100}, 64},
+                             .limits = {.max_batch_size = 4096, .max_local_bsz = 64},
+                             .total_work = 1e6,
+                             .epoch_work = 1e4};
     REQUIRE_OK(run_round(&w, 60));
     CHECK_INT(w.size[job], 1);
     double now_s = 60;
     for (int profiled = 1; profiled <= 4; profiled *= 2) {
-        see(&w, job, (adli_observed){.started = profiled, .alive = profiled, .ready = profiled},
+        see(&w, job, (adl_observed){.started = profiled, .alive = profiled, .ready = profiled},
             now_s);
         report.max_profiled = profiled;
-        REQUIRE_OK(adli_cluster_report(w.cluster, job, &report));
+        REQUIRE_OK(adl_cluster_report(w.cluster, job, &report));
         now_s += 600;
         REQUIRE_OK(run_round(&w, now_s));
         if (profiled == 4)
             break; /* the whole cluster */
-        CHECK_INT(phase(&w, job), ADLI_STOPPING);
-        CHECK_INT(adli_cluster_snapshot(w.cluster)->jobs[0].max_replicas, 2 * profiled);
-        see(&w, job, (adli_observed){.started = profiled, .interrupted = profiled}, now_s);
+        CHECK_INT(phase(&w, job), ADL_STOPPING);
+        CHECK_INT(adl_cluster_snapshot(w.cluster)->jobs[0].max_replicas, 2 * profiled);
+        see(&w, job, (adl_observed){.started = profiled, .interrupted = profiled}, now_s);
         CHECK_INT(w.size[job], 2 * profiled);
     }
     CHECK_INT(w.starts[job], 3);
-    CHECK_INT(phase(&w, job), ADLI_RUNNING);
+    CHECK_INT(phase(&w, job), ADL_RUNNING);
     close_world(&w);
 }
 
@@ -200,10 +200,10 @@ TEST(bad_models_and_times_are_refused)
     world w;
     REQUIRE_OK(open_world(&w, "rank"));
     int job = submit(&w, "bad", 0, 100), other;
-    adli_report report = {.has_model = true,
-                          .model = {{0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 99}, {1, 1}, 64}};
-    CHECK_FAILS(adli_cluster_report(w.cluster, job, &report), ADL_EINVAL, "job bad: gamma");
-    adli_job_spec early = {.name = "early", .request = {{1}}, .submit_s = 50};
-    CHECK_FAILS(adli_cluster_submit(w.cluster, &early, &other), ADL_EINVAL, "job early");
+    adl_job_report report = {.has_model = true,
+                             .model = {{0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 99}, {1, 1}, 64}};
+    CHECK_FAILS(adl_cluster_report(w.cluster, job, &report), ADL_EINVAL, "job bad: gamma");
+    adl_job_spec early = {.name = "early", .request = {{1}}, .submit_s = 50};
+    CHECK_FAILS(adl_cluster_submit(w.cluster, &early, &other), ADL_EINVAL, "job early");
     close_world(&w);
 }

@@ -8,7 +8,7 @@
 enum { JOBS_MAX = 16 };
 
 typedef struct world {
-    adli_cluster *cluster;
+    adl_cluster *cluster;
     adl_policy *policy;
     adl_node nodes[3];
     int starts[JOBS_MAX], stops[JOBS_MAX], cleans[JOBS_MAX], at[JOBS_MAX];
@@ -18,37 +18,37 @@ typedef struct world {
 static const char *const resources[] = {"pods", "gpu"};
 
 /* Replicas are ready at once; the test says how they end. */
-static void carry_out(world *w, adli_orders orders)
+static void carry_out(world *w, adl_orders orders)
 {
     while (orders.count > 0) {
         for (size_t i = 0; i < orders.count; i++) {
-            const adli_order *order = &orders.items[i];
+            const adl_order *order = &orders.items[i];
             int job = order->job;
-            w->stops[job] += order->action == ADLI_TERMINATE || order->action == ADLI_KILL;
-            w->cleans[job] += order->action == ADLI_CLEAN;
-            if (order->action != ADLI_START)
+            w->stops[job] += order->action == ADL_TERMINATE || order->action == ADL_KILL;
+            w->cleans[job] += order->action == ADL_CLEAN;
+            if (order->action != ADL_START)
                 continue;
             w->starts[job]++;
             w->at[job] = order->nodes[0];
-            adli_observed seen = {
+            adl_observed seen = {
                 .started = order->replicas, .alive = order->replicas, .ready = order->replicas};
-            adli_cluster_observe(w->cluster, job, &seen, w->now_s);
+            adl_cluster_observe(w->cluster, job, &seen, w->now_s);
         }
-        CHECK_OK(adli_cluster_advance(w->cluster, w->now_s, &orders));
+        CHECK_OK(adl_cluster_advance(w->cluster, w->now_s, &orders));
     }
 }
 
 static void advance(world *w)
 {
-    adli_orders orders = {0};
-    CHECK_OK(adli_cluster_advance(w->cluster, w->now_s, &orders));
+    adl_orders orders = {0};
+    CHECK_OK(adl_cluster_advance(w->cluster, w->now_s, &orders));
     carry_out(w, orders);
 }
 
 static adl_status run_round(world *w)
 {
-    adli_orders orders = {0};
-    adl_status status = adli_cluster_round(w->cluster, w->now_s, &orders);
+    adl_orders orders = {0};
+    adl_status status = adl_cluster_round(w->cluster, w->now_s, &orders);
     carry_out(w, orders);
     return status;
 }
@@ -62,56 +62,56 @@ static adl_status open_world(world *w)
     adl_status status = adl_policy_new("rank", &w->policy);
     if (status != ADL_OK)
         return status;
-    adli_cluster_options options = {.resource_names = resources,
-                                    .resource_count = 2,
-                                    .nodes = w->nodes,
-                                    .node_count = 2,
-                                    .policy = w->policy,
-                                    .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
-                                    .wait_for_room = true};
-    return adli_cluster_new(&options, &w->cluster);
+    adl_cluster_options options = {.resource_names = resources,
+                                   .resource_count = 2,
+                                   .nodes = w->nodes,
+                                   .node_count = 2,
+                                   .policy = w->policy,
+                                   .rules = {.grace_s = 30, .max_retries = 1, .retry_pause_s = 5},
+                                   .wait_for_room = true};
+    return adl_cluster_new(&options, &w->cluster);
 }
 
 static void close_world(world *w)
 {
-    adli_cluster_free(w->cluster);
+    adl_cluster_free(w->cluster);
     adl_policy_free(w->policy);
 }
 
 static int submit(world *w, const char *name, int min, bool preemptible)
 {
     int number = -1;
-    adli_job_spec spec = {.name = name,
-                          .request = {{1}},
-                          .min_replicas = min,
-                          .preemptible = preemptible,
-                          .submit_s = w->now_s};
-    CHECK_OK(adli_cluster_submit(w->cluster, &spec, &number));
+    adl_job_spec spec = {.name = name,
+                         .request = {{1}},
+                         .min_replicas = min,
+                         .preemptible = preemptible,
+                         .submit_s = w->now_s};
+    CHECK_OK(adl_cluster_submit(w->cluster, &spec, &number));
     return number;
 }
 
 static bool place(world *w, int job)
 {
     bool placed = false;
-    CHECK_OK(adli_cluster_place(w->cluster, job, w->now_s, &placed));
+    CHECK_OK(adl_cluster_place(w->cluster, job, w->now_s, &placed));
     advance(w);
     return placed;
 }
 
-static void see(world *w, int job, adli_observed seen)
+static void see(world *w, int job, adl_observed seen)
 {
-    adli_cluster_observe(w->cluster, job, &seen, w->now_s);
+    adl_cluster_observe(w->cluster, job, &seen, w->now_s);
     advance(w);
 }
 
-static adli_phase phase(world *w, int job)
+static adl_phase phase(world *w, int job)
 {
-    return adli_cluster_job(w->cluster, job).life->phase;
+    return adl_cluster_job(w->cluster, job).life->phase;
 }
 
 static adl_status set_nodes(world *w, int count, int *withdrawn)
 {
-    return adli_cluster_set_nodes(w->cluster, resources, 2, w->nodes, count, w->now_s, withdrawn);
+    return adl_cluster_set_nodes(w->cluster, resources, 2, w->nodes, count, w->now_s, withdrawn);
 }
 
 TEST(a_new_job_starts_on_the_first_node_with_room)
@@ -130,8 +130,8 @@ TEST(a_new_job_starts_on_the_first_node_with_room)
     CHECK_INT(w.at[one], 0);
     CHECK_INT(w.at[two], 1);
     CHECK_INT(w.at[three], 0);
-    CHECK_INT(phase(&w, two), ADLI_RUNNING);
-    CHECK_INT(phase(&w, four), ADLI_PENDING);
+    CHECK_INT(phase(&w, two), ADL_RUNNING);
+    CHECK_INT(phase(&w, four), ADL_PENDING);
     close_world(&w);
 }
 
@@ -146,16 +146,16 @@ TEST(a_lost_node_loses_its_jobs_the_newest_first)
     REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
     CHECK_INT(withdrawn, 1);
     advance(&w);
-    CHECK_INT(phase(&w, old), ADLI_RUNNING);
-    CHECK_INT(phase(&w, young), ADLI_STOPPING);
+    CHECK_INT(phase(&w, old), ADL_RUNNING);
+    CHECK_INT(phase(&w, young), ADL_STOPPING);
     w.nodes[0].capacity.amount[0] = 0; /* lost */
     REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
     CHECK_INT(withdrawn, 1);
     advance(&w);
-    CHECK_INT(phase(&w, old), ADLI_STOPPING);
-    see(&w, old, (adli_observed){.started = 1, .interrupted = 1});
-    see(&w, young, (adli_observed){.started = 1, .interrupted = 1});
-    CHECK_INT(adli_cluster_job(w.cluster, old).life->failures, 0);
+    CHECK_INT(phase(&w, old), ADL_STOPPING);
+    see(&w, old, (adl_observed){.started = 1, .interrupted = 1});
+    see(&w, young, (adl_observed){.started = 1, .interrupted = 1});
+    CHECK_INT(adl_cluster_job(w.cluster, old).life->failures, 0);
     w.now_s += 60;
     REQUIRE_OK(run_round(&w));
     CHECK_INT(w.at[old], 1);
@@ -183,7 +183,7 @@ TEST(a_pinned_job_moves_when_its_node_goes)
     REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
     CHECK_INT(withdrawn, 1);
     advance(&w);
-    see(&w, job, (adli_observed){.started = 1, .interrupted = 1});
+    see(&w, job, (adl_observed){.started = 1, .interrupted = 1});
     REQUIRE_OK(run_round(&w));
     CHECK_INT(w.at[job], 1 - from);
     CHECK_INT(w.starts[job], 2);
@@ -201,17 +201,17 @@ TEST(a_group_waits_for_the_room_it_needs)
     REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
     int first = submit(&w, "first", 0, true), second = submit(&w, "second", 0, true);
     CHECK(place(&w, first));
-    adli_cluster_delete(w.cluster, first);
+    adl_cluster_delete(w.cluster, first);
     advance(&w);
-    CHECK_INT(phase(&w, first), ADLI_STOPPING);
+    CHECK_INT(phase(&w, first), ADL_STOPPING);
     w.nodes[0].capacity.amount[0] = 0; /* takes the wanted allocation away, not the group */
     REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
     w.nodes[0].capacity.amount[0] = 1;
     REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
     CHECK(place(&w, second));
     CHECK_INT(w.starts[second], 0);
-    see(&w, first, (adli_observed){.started = 1, .interrupted = 1});
-    CHECK_INT(phase(&w, first), ADLI_FAILED);
+    see(&w, first, (adl_observed){.started = 1, .interrupted = 1});
+    CHECK_INT(phase(&w, first), ADL_FAILED);
     CHECK_INT(w.starts[second], 1);
     CHECK_INT(w.cleans[first], 2); /* the group, then the job */
     close_world(&w);
@@ -222,37 +222,37 @@ TEST(jobs_are_taken_over)
     world w;
     REQUIRE_OK(open_world(&w));
     static const int there[] = {0, 1}, elsewhere[] = {1};
-    adli_job_spec spec = {.name = "runs", .request = {{1}}, .preemptible = true};
-    adli_job_saved saved = {.life = {.phase = ADLI_RUNNING, .group = 3, .failures = 1},
-                            .nodes = there,
-                            .replicas = 2,
-                            .placed = there,
-                            .placed_count = 2,
-                            .account = {.attained_s = 50, .accounted_s = 100}};
+    adl_job_spec spec = {.name = "runs", .request = {{1}}, .preemptible = true};
+    adl_job_saved saved = {.life = {.phase = ADL_RUNNING, .group = 3, .failures = 1},
+                           .nodes = there,
+                           .replicas = 2,
+                           .placed = there,
+                           .placed_count = 2,
+                           .account = {.attained_s = 50, .accounted_s = 100}};
     int runs, moves, waits;
-    REQUIRE_OK(adli_cluster_restore(w.cluster, &spec, &saved, &runs));
+    REQUIRE_OK(adl_cluster_restore(w.cluster, &spec, &saved, &runs));
     spec.name = "moves";
     saved.placed = elsewhere;
     saved.placed_count = saved.replicas = 1;
-    saved.life = (adli_life){.phase = ADLI_RUNNING, .group = 1};
-    REQUIRE_OK(adli_cluster_restore(w.cluster, &spec, &saved, &moves));
+    saved.life = (adl_life){.phase = ADL_RUNNING, .group = 1};
+    REQUIRE_OK(adl_cluster_restore(w.cluster, &spec, &saved, &moves));
     spec.name = "waits";
-    saved = (adli_job_saved){.life = {.retry_at_s = 200, .group = 2}};
-    REQUIRE_OK(adli_cluster_restore(w.cluster, &spec, &saved, &waits));
+    saved = (adl_job_saved){.life = {.retry_at_s = 200, .group = 2}};
+    REQUIRE_OK(adl_cluster_restore(w.cluster, &spec, &saved, &waits));
     w.now_s = 110;
-    see(&w, runs, (adli_observed){.started = 2, .alive = 2, .ready = 2});
-    CHECK_INT(phase(&w, runs), ADLI_RUNNING);
+    see(&w, runs, (adl_observed){.started = 2, .alive = 2, .ready = 2});
+    CHECK_INT(phase(&w, runs), ADL_RUNNING);
     CHECK_INT(w.starts[runs], 0);
-    CHECK_INT(adli_cluster_job(w.cluster, runs).life->failures, 1);
+    CHECK_INT(adl_cluster_job(w.cluster, runs).life->failures, 1);
     w.now_s = 120;
-    see(&w, runs, (adli_observed){.started = 2, .alive = 2, .ready = 2});
-    CHECK_NEAR(adli_cluster_job(w.cluster, runs).account->attained_s, 50 + 2 * 20, 1e-12);
-    see(&w, moves, (adli_observed){.started = 1, .alive = 1, .ready = 1});
-    CHECK_INT(phase(&w, moves), ADLI_STOPPING); /* it runs where it is not wanted */
+    see(&w, runs, (adl_observed){.started = 2, .alive = 2, .ready = 2});
+    CHECK_NEAR(adl_cluster_job(w.cluster, runs).account->attained_s, 50 + 2 * 20, 1e-12);
+    see(&w, moves, (adl_observed){.started = 1, .alive = 1, .ready = 1});
+    CHECK_INT(phase(&w, moves), ADL_STOPPING); /* it runs where it is not wanted */
     CHECK(!place(&w, waits) || w.starts[waits] == 0);
     w.now_s = 200;
     advance(&w);
-    CHECK_INT(adli_cluster_job(w.cluster, waits).life->group, w.starts[waits] ? 3 : 2);
+    CHECK_INT(adl_cluster_job(w.cluster, waits).life->group, w.starts[waits] ? 3 : 2);
     close_world(&w);
 }
 
@@ -271,19 +271,19 @@ TEST(finished_jobs_are_forgotten)
         if (i == 5)
             continue; /* waits */
         CHECK(place(&w, jobs[i]));
-        see(&w, jobs[i], (adli_observed){.started = 1, .succeeded = 1});
-        CHECK_INT(phase(&w, jobs[i]), ADLI_SUCCEEDED);
-        adli_cluster_remove(w.cluster, jobs[i]);
+        see(&w, jobs[i], (adl_observed){.started = 1, .succeeded = 1});
+        CHECK_INT(phase(&w, jobs[i]), ADL_SUCCEEDED);
+        adl_cluster_remove(w.cluster, jobs[i]);
         if (i > 5)
-            CHECK_INT(phase(&w, jobs[5]), ADLI_PENDING);
+            CHECK_INT(phase(&w, jobs[5]), ADL_PENDING);
     }
     REQUIRE_OK(run_round(&w));
-    CHECK_INT(adli_cluster_snapshot(w.cluster)->job_count, 1);
-    CHECK_INT(adli_cluster_round_job(w.cluster, 0), jobs[5]);
+    CHECK_INT(adl_cluster_snapshot(w.cluster)->job_count, 1);
+    CHECK_INT(adl_cluster_round_job(w.cluster, 0), jobs[5]);
     CHECK_INT(w.at[jobs[5]], 0);
     int early;
-    adli_job_spec spec = {.name = "early", .request = {{1}}, .submit_s = 1};
-    CHECK_FAILS(adli_cluster_submit(w.cluster, &spec, &early), ADL_EINVAL, "early");
+    adl_job_spec spec = {.name = "early", .request = {{1}}, .submit_s = 1};
+    CHECK_FAILS(adl_cluster_submit(w.cluster, &spec, &early), ADL_EINVAL, "early");
     close_world(&w);
 }
 
@@ -293,47 +293,47 @@ TEST(what_can_never_fit_is_explained)
     char why[160] = "";
     REQUIRE_OK(open_world(&w));
     const adl_resources small = {{1, 1}}, many = {{1, 2}}, big = {{3, 0}};
-    CHECK(adli_fits_ever(resources, 2, w.nodes, 2, &small, 1, why, sizeof why));
-    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &many, 0, why, sizeof why));
+    CHECK(adl_fits_ever(resources, 2, w.nodes, 2, &small, 1, why, sizeof why));
+    CHECK(!adl_fits_ever(resources, 2, w.nodes, 2, &many, 0, why, sizeof why));
     CHECK_STR(why, "a replica asks for gpu 2; the largest node, b, has 1");
-    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &big, 0, why, sizeof why));
+    CHECK(!adl_fits_ever(resources, 2, w.nodes, 2, &big, 0, why, sizeof why));
     CHECK_STR(why, "a replica asks for pods 3; the largest node, a, has 2");
-    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &small, 2, why, sizeof why));
+    CHECK(!adl_fits_ever(resources, 2, w.nodes, 2, &small, 2, why, sizeof why));
     CHECK_STR(why, "needs 2 replicas at once; the whole cluster holds 1");
-    CHECK(!adli_fits_ever(resources, 2, w.nodes, 0, &small, 2, why, sizeof why));
+    CHECK(!adl_fits_ever(resources, 2, w.nodes, 0, &small, 2, why, sizeof why));
     CHECK_STR(why, "there is no node");
     w.nodes[0].capacity = (adl_resources){{4, 0}};
     const adl_resources both = {{3, 1}};
-    CHECK(!adli_fits_ever(resources, 2, w.nodes, 2, &both, 1, why, sizeof why));
+    CHECK(!adl_fits_ever(resources, 2, w.nodes, 2, &both, 1, why, sizeof why));
     CHECK_STR(why, "no single node has all that a replica asks for");
     close_world(&w);
 }
 
 TEST(interruptions_pause_and_long_runs_forgive)
 {
-    adli_rules rules = {.grace_s = 30,
-                        .max_retries = 1,
-                        .retry_pause_s = 5,
-                        .interrupted_pause_s = 2,
-                        .forgive_s = 100};
-    adli_life life = {.phase = ADLI_RUNNING, .group = 1, .failures = 1, .started_s = 0};
-    adli_observed lost = {.wanted = 1, .started = 1, .interrupted = 1};
-    CHECK_INT(adli_lifecycle(&life, &lost, &rules, 10), ADLI_CLEAN);
+    adl_rules rules = {.grace_s = 30,
+                       .max_retries = 1,
+                       .retry_pause_s = 5,
+                       .interrupted_pause_s = 2,
+                       .forgive_s = 100};
+    adl_life life = {.phase = ADL_RUNNING, .group = 1, .failures = 1, .started_s = 0};
+    adl_observed lost = {.wanted = 1, .started = 1, .interrupted = 1};
+    CHECK_INT(adli_lifecycle(&life, &lost, &rules, 10), ADL_CLEAN);
     CHECK_NEAR(life.retry_at_s, 12, 0);
-    life = (adli_life){.phase = ADLI_RUNNING, .group = 1, .failures = 1, .started_s = 0};
-    adli_observed failed = {.wanted = 1, .started = 1, .failed = 1};
-    CHECK_INT(adli_lifecycle(&life, &failed, &rules, 99), ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_FAILED);
-    life = (adli_life){.phase = ADLI_RUNNING, .group = 1, .failures = 1, .started_s = 0};
-    CHECK_INT(adli_lifecycle(&life, &failed, &rules, 100), ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_PENDING);
+    life = (adl_life){.phase = ADL_RUNNING, .group = 1, .failures = 1, .started_s = 0};
+    adl_observed failed = {.wanted = 1, .started = 1, .failed = 1};
+    CHECK_INT(adli_lifecycle(&life, &failed, &rules, 99), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_FAILED);
+    life = (adl_life){.phase = ADL_RUNNING, .group = 1, .failures = 1, .started_s = 0};
+    CHECK_INT(adli_lifecycle(&life, &failed, &rules, 100), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_PENDING);
     CHECK_INT(life.failures, 1);
 }
 
 /* ---- what it costs ---- */
 
 /* The tables of what nodes hold, counted anew. */
-static bool tables_hold(const adli_cluster *cluster)
+static bool tables_hold(const adl_cluster *cluster)
 {
     adl_resources claimed[3] = {0}, occupied[3] = {0};
     for (size_t i = 0; i < cluster->job_count; i++) {
@@ -351,14 +351,14 @@ static bool tables_hold(const adli_cluster *cluster)
 }
 
 /* Is every job that has or wants something among those that advance looks at, in order? */
-static bool busy_hold(const adli_cluster *cluster)
+static bool busy_hold(const adl_cluster *cluster)
 {
     int64_t last = -1;
     const adli_sched_job *j;
     TAILQ_FOREACH(j, &cluster->live, live)
     {
-        bool has = j->replicas > 0 || j->placed_count > 0 || j->life.phase != ADLI_PENDING;
-        if (adli_life_over(&j->life) || (has && !j->is_busy) || j->seq <= last)
+        bool has = j->replicas > 0 || j->placed_count > 0 || j->life.phase != ADL_PENDING;
+        if (adl_life_over(&j->life) || (has && !j->is_busy) || j->seq <= last)
             return false;
         last = j->seq;
     }
@@ -389,22 +389,22 @@ TEST(the_books_are_right_whatever_happens)
             w.nodes[adli_rng_below(&rng, 2)].capacity.amount[0] = adli_rng_below(&rng, 4);
             REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
         } else if (what == 3 && count && adli_rng_below(&rng, 3) == 0) {
-            adli_cluster_delete(w.cluster, jobs[pick]);
+            adl_cluster_delete(w.cluster, jobs[pick]);
         } else if (what == 4 && count) {
-            adli_cluster_set_request(w.cluster, jobs[pick],
-                                     (adl_resources){{1, adli_rng_below(&rng, 2)}});
+            adl_cluster_set_request(w.cluster, jobs[pick],
+                                    (adl_resources){{1, adli_rng_below(&rng, 2)}});
             REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
         } else if (what >= 5 && count) {
-            int n = adli_cluster_job(w.cluster, jobs[pick]).placed_count;
+            int n = adl_cluster_job(w.cluster, jobs[pick]).placed_count;
             if (n > 0)
                 see(&w, jobs[pick],
-                    adli_rng_below(&rng, 2) ? (adli_observed){.started = n, .succeeded = n}
-                                            : (adli_observed){.started = n, .interrupted = n});
+                    adli_rng_below(&rng, 2) ? (adl_observed){.started = n, .succeeded = n}
+                                            : (adl_observed){.started = n, .interrupted = n});
         }
         advance(&w);
-        if (count && adli_life_over(adli_cluster_job(w.cluster, jobs[pick >= 0 ? pick : 0]).life)) {
+        if (count && adl_life_over(adl_cluster_job(w.cluster, jobs[pick >= 0 ? pick : 0]).life)) {
             int gone = pick >= 0 ? pick : 0;
-            adli_cluster_remove(w.cluster, jobs[gone]);
+            adl_cluster_remove(w.cluster, jobs[gone]);
             jobs[gone] = jobs[--count];
         }
         if (!tables_hold(w.cluster) || !busy_hold(w.cluster)) {
@@ -425,27 +425,27 @@ static int64_t visits_with(int count, int64_t *idle)
     int *jobs = calloc((size_t)count, sizeof *jobs);
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "job-%d", i);
-        adli_job_spec spec = {.name = name, .request = {{2}}, .preemptible = true, .submit_s = i};
+        adl_job_spec spec = {.name = name, .request = {{2}}, .preemptible = true, .submit_s = i};
         bool placed;
-        adli_orders orders;
-        CHECK_OK(adli_cluster_submit(w.cluster, &spec, &jobs[i]));
-        CHECK_OK(adli_cluster_place(w.cluster, jobs[i], i, &placed));
-        CHECK_OK(adli_cluster_advance(w.cluster, i, &orders));
+        adl_orders orders;
+        CHECK_OK(adl_cluster_submit(w.cluster, &spec, &jobs[i]));
+        CHECK_OK(adl_cluster_place(w.cluster, jobs[i], i, &placed));
+        CHECK_OK(adl_cluster_advance(w.cluster, i, &orders));
     }
-    adli_orders orders;
+    adl_orders orders;
     int withdrawn;
     int64_t before = w.cluster->visits;
-    CHECK_OK(adli_cluster_advance(w.cluster, count, &orders));
+    CHECK_OK(adl_cluster_advance(w.cluster, count, &orders));
     CHECK_OK(set_nodes(&w, 2, &withdrawn));
     *idle = w.cluster->visits - before;
     for (int i = count; i-- > 0;) { /* the newest first */
-        adli_cluster_delete(w.cluster, jobs[i]);
-        CHECK_OK(adli_cluster_advance(w.cluster, count, &orders));
-        adli_observed gone = {.started = 1, .interrupted = 1};
-        adli_cluster_observe(w.cluster, jobs[i], &gone, count);
-        CHECK_OK(adli_cluster_advance(w.cluster, count, &orders));
-        CHECK(adli_life_over(adli_cluster_job(w.cluster, jobs[i]).life));
-        adli_cluster_remove(w.cluster, jobs[i]);
+        adl_cluster_delete(w.cluster, jobs[i]);
+        CHECK_OK(adl_cluster_advance(w.cluster, count, &orders));
+        adl_observed gone = {.started = 1, .interrupted = 1};
+        adl_cluster_observe(w.cluster, jobs[i], &gone, count);
+        CHECK_OK(adl_cluster_advance(w.cluster, count, &orders));
+        CHECK(adl_life_over(adl_cluster_job(w.cluster, jobs[i]).life));
+        adl_cluster_remove(w.cluster, jobs[i]);
     }
     int64_t visits = w.cluster->visits;
     free(jobs);

@@ -43,8 +43,8 @@ static costs costs_of(int count)
     CHECK_OK(open_world(&w, 2, RUNNING / 2));
     w.core->config.event_delay_s = 60;
     submit_all(&w, count);
-    CHECK_INT(w.core->phases[ADLI_RUNNING], RUNNING);
-    CHECK_INT(w.core->phases[ADLI_PENDING], count - RUNNING);
+    CHECK_INT(w.core->phases[ADL_RUNNING], RUNNING);
+    CHECK_INT(w.core->phases[ADL_PENDING], count - RUNNING);
     int64_t before = looked_at(&w);
     step(&w, 1e-3);
     out.idle = looked_at(&w) - before;
@@ -110,7 +110,7 @@ TEST(jobs_that_are_over_are_not_looked_at)
     CHECK_INT((int)w.core->by_id.count, 150);
     CHECK(field(&w, "job-49", "phase") == NULL);
     CHECK_STR(text_of(&w, "job-50", "phase"), "Succeeded");
-    CHECK_INT(w.core->phases[ADLI_SUCCEEDED], 150);
+    CHECK_INT(w.core->phases[ADL_SUCCEEDED], 150);
     CHECK_INT(w.fake->removes, 50);
     close_world(&w);
 }

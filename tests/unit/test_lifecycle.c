@@ -4,121 +4,119 @@
 #include "base/rng.h"
 #include "sched/lifecycle.h"
 
-static const adli_rules rules = {.grace_s = 30, .max_retries = 2, .retry_pause_s = 10};
+static const adl_rules rules = {.grace_s = 30, .max_retries = 2, .retry_pause_s = 10};
 
-static adli_action step(adli_life *life, adli_observed seen, double now_s)
+static adl_action step(adl_life *life, adl_observed seen, double now_s)
 {
     return adli_lifecycle(life, &seen, &rules, now_s);
 }
 
 TEST(a_job_starts_runs_and_succeeds)
 {
-    adli_life life = {0};
-    CHECK_INT(step(&life, (adli_observed){0}, 0), ADLI_NOTHING);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 1), ADLI_START);
-    CHECK_INT(life.phase, ADLI_STARTING);
+    adl_life life = {0};
+    CHECK_INT(step(&life, (adl_observed){0}, 0), ADL_NOTHING);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 2}, 1), ADL_START);
+    CHECK_INT(life.phase, ADL_STARTING);
     CHECK_INT(life.group, 1);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 1), ADLI_NOTHING); /* not seen yet */
-    CHECK_INT(life.phase, ADLI_STARTING);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 2, .started = 2, .alive = 2, .ready = 1}, 2),
-              ADLI_NOTHING);
-    CHECK_INT(life.phase, ADLI_STARTING);
-    step(&life, (adli_observed){.wanted = 2, .started = 2, .alive = 2, .ready = 2}, 3);
-    CHECK_INT(life.phase, ADLI_RUNNING);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 2}, 1), ADL_NOTHING); /* not seen yet */
+    CHECK_INT(life.phase, ADL_STARTING);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 2, .started = 2, .alive = 2, .ready = 1}, 2),
+              ADL_NOTHING);
+    CHECK_INT(life.phase, ADL_STARTING);
+    step(&life, (adl_observed){.wanted = 2, .started = 2, .alive = 2, .ready = 2}, 3);
+    CHECK_INT(life.phase, ADL_RUNNING);
     CHECK_INT(
         step(&life,
-             (adli_observed){.wanted = 2, .started = 2, .alive = 1, .ready = 2, .succeeded = 1}, 4),
-        ADLI_NOTHING);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 2, .started = 2, .succeeded = 2}, 5),
-              ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_SUCCEEDED);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 6), ADLI_NOTHING);
-    CHECK_STR(adli_phase_name(life.phase), "Succeeded");
+             (adl_observed){.wanted = 2, .started = 2, .alive = 1, .ready = 2, .succeeded = 1}, 4),
+        ADL_NOTHING);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 2, .started = 2, .succeeded = 2}, 5), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_SUCCEEDED);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 2}, 6), ADL_NOTHING);
+    CHECK_STR(adl_phase_name(life.phase), "Succeeded");
 }
 
 TEST(a_changed_allocation_stops_and_starts_again)
 {
-    adli_life life = {.phase = ADLI_RUNNING, .group = 1};
-    adli_observed seen = {.wanted = 4, .moved = true, .started = 2, .alive = 2, .ready = 2};
-    CHECK_INT(step(&life, seen, 100), ADLI_TERMINATE);
-    CHECK_INT(life.phase, ADLI_STOPPING);
-    CHECK_INT(step(&life, seen, 129), ADLI_NOTHING);
-    CHECK_INT(step(&life, seen, 130), ADLI_KILL);
-    CHECK_INT(step(&life, seen, 131), ADLI_NOTHING);
+    adl_life life = {.phase = ADL_RUNNING, .group = 1};
+    adl_observed seen = {.wanted = 4, .moved = true, .started = 2, .alive = 2, .ready = 2};
+    CHECK_INT(step(&life, seen, 100), ADL_TERMINATE);
+    CHECK_INT(life.phase, ADL_STOPPING);
+    CHECK_INT(step(&life, seen, 129), ADL_NOTHING);
+    CHECK_INT(step(&life, seen, 130), ADL_KILL);
+    CHECK_INT(step(&life, seen, 131), ADL_NOTHING);
     seen.alive = 0;
     seen.interrupted = 2;
-    CHECK_INT(step(&life, seen, 132), ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_PENDING);
+    CHECK_INT(step(&life, seen, 132), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_PENDING);
     CHECK_INT(life.failures, 0);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 4}, 132), ADLI_START);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 4}, 132), ADL_START);
     CHECK_INT(life.group, 2);
 }
 
 TEST(an_interrupted_replica_is_not_a_failure)
 {
-    adli_life life = {.phase = ADLI_RUNNING, .group = 1};
-    adli_observed seen = {.wanted = 2, .started = 2, .alive = 1, .ready = 2, .interrupted = 1};
-    CHECK_INT(step(&life, seen, 0), ADLI_TERMINATE);
+    adl_life life = {.phase = ADL_RUNNING, .group = 1};
+    adl_observed seen = {.wanted = 2, .started = 2, .alive = 1, .ready = 2, .interrupted = 1};
+    CHECK_INT(step(&life, seen, 0), ADL_TERMINATE);
     seen.alive = 0;
     seen.interrupted = 2;
-    CHECK_INT(step(&life, seen, 1), ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_PENDING);
+    CHECK_INT(step(&life, seen, 1), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_PENDING);
     CHECK_INT(life.failures, 0);
-    CHECK_INT(step(&life, (adli_observed){.wanted = 2}, 1), ADLI_START);
+    CHECK_INT(step(&life, (adl_observed){.wanted = 2}, 1), ADL_START);
 }
 
 TEST(pauses_stop_growing)
 {
-    const adli_rules patient = {.grace_s = 30, .max_retries = 100, .retry_pause_s = 10};
-    adli_life life = {.phase = ADLI_RUNNING, .group = 1, .failures = 40};
-    adli_observed failed = {.wanted = 1, .started = 1, .failed = 1};
-    CHECK_INT(adli_lifecycle(&life, &failed, &patient, 1000), ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_PENDING);
+    const adl_rules patient = {.grace_s = 30, .max_retries = 100, .retry_pause_s = 10};
+    adl_life life = {.phase = ADL_RUNNING, .group = 1, .failures = 40};
+    adl_observed failed = {.wanted = 1, .started = 1, .failed = 1};
+    CHECK_INT(adli_lifecycle(&life, &failed, &patient, 1000), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_PENDING);
     CHECK_NEAR(life.retry_at_s, 1300, 1e-9);
 }
 
 TEST(failures_are_retried_with_growing_pauses_then_final)
 {
-    adli_life life = {0};
+    adl_life life = {0};
     double now_s = 0, pause_s = 10;
     for (int failure = 1; failure <= 3; failure++) {
-        CHECK_INT(step(&life, (adli_observed){.wanted = 1}, now_s), ADLI_START);
-        CHECK_INT(step(&life, (adli_observed){.wanted = 1, .started = 1, .failed = 1}, now_s),
-                  ADLI_CLEAN);
+        CHECK_INT(step(&life, (adl_observed){.wanted = 1}, now_s), ADL_START);
+        CHECK_INT(step(&life, (adl_observed){.wanted = 1, .started = 1, .failed = 1}, now_s),
+                  ADL_CLEAN);
         CHECK_INT(life.failures, failure);
         if (failure == 3)
             break;
-        CHECK_INT(life.phase, ADLI_PENDING);
-        CHECK_INT(step(&life, (adli_observed){.wanted = 1}, now_s + pause_s - 1), ADLI_NOTHING);
+        CHECK_INT(life.phase, ADL_PENDING);
+        CHECK_INT(step(&life, (adl_observed){.wanted = 1}, now_s + pause_s - 1), ADL_NOTHING);
         now_s += pause_s;
         pause_s *= 2;
     }
-    CHECK_INT(life.phase, ADLI_FAILED);
+    CHECK_INT(life.phase, ADL_FAILED);
 }
 
 TEST(a_job_that_finishes_while_being_stopped_has_succeeded)
 {
-    adli_life life = {.phase = ADLI_STOPPING, .group = 1};
-    CHECK_INT(step(&life, (adli_observed){.moved = true, .started = 2, .succeeded = 2}, 1),
-              ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_SUCCEEDED);
+    adl_life life = {.phase = ADL_STOPPING, .group = 1};
+    CHECK_INT(step(&life, (adl_observed){.moved = true, .started = 2, .succeeded = 2}, 1),
+              ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_SUCCEEDED);
 }
 
 TEST(deletion_ends_it_from_any_phase)
 {
-    adli_life life = {0};
-    CHECK_INT(step(&life, (adli_observed){.deleted = true}, 0), ADLI_CLEAN);
-    CHECK_INT(life.phase, ADLI_FAILED);
-    life = (adli_life){.phase = ADLI_RUNNING, .group = 1};
-    CHECK_INT(
-        step(&life, (adli_observed){.deleted = true, .started = 1, .alive = 1, .ready = 1}, 0),
-        ADLI_TERMINATE);
+    adl_life life = {0};
+    CHECK_INT(step(&life, (adl_observed){.deleted = true}, 0), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_FAILED);
+    life = (adl_life){.phase = ADL_RUNNING, .group = 1};
+    CHECK_INT(step(&life, (adl_observed){.deleted = true, .started = 1, .alive = 1, .ready = 1}, 0),
+              ADL_TERMINATE);
 }
 
 /* How many of the ends count as failures. */
-static int failures_of(const adli_life *life, int count, const adli_end *ends)
+static int failures_of(const adl_life *life, int count, const adli_end *ends)
 {
-    adli_observed seen = adli_observe_ends(life, ends, count);
+    adl_observed seen = adli_observe_ends(life, ends, count);
     CHECK_INT(seen.started, count);
     CHECK_INT(seen.alive + seen.succeeded + seen.interrupted + seen.failed, count);
     return seen.failed;
@@ -130,7 +128,7 @@ static int failures_of(const adli_life *life, int count, const adli_end *ends)
 
 TEST(what_follows_from_a_lost_peer_is_no_failure)
 {
-    const adli_life running = {.phase = ADLI_RUNNING, .group = 1};
+    const adl_life running = {.phase = ADL_RUNNING, .group = 1};
     const adli_end ready = {ADLI_FATE_READY, 0}, died = {ADLI_FATE_DIED, 100};
     CHECK_INT(FAILURES(&running, ready, died), 1);
     CHECK_INT(FAILURES(&running, {ADLI_FATE_SUCCEEDED, 99}, died), 1);
@@ -150,7 +148,7 @@ TEST(what_follows_from_a_lost_peer_is_no_failure)
 
 TEST(asked_to_stop_replicas_may_miss_each_other)
 {
-    const adli_life stopping = {.phase = ADLI_STOPPING, .group = 1, .stop_since_s = 50};
+    const adl_life stopping = {.phase = ADL_STOPPING, .group = 1, .stop_since_s = 50};
     CHECK_INT(FAILURES(&stopping, {ADLI_FATE_LEFT, 51}, {ADLI_FATE_DIED, 51.2}), 0);
     CHECK_INT(FAILURES(&stopping, {ADLI_FATE_LEFT, 56}, {ADLI_FATE_DIED, 51}), 0);
     CHECK_INT(FAILURES(&stopping, {ADLI_FATE_LEFT, 51}, {ADLI_FATE_DIED, 75}), 1);
@@ -168,9 +166,9 @@ TEST(random_walks_never_overlap_groups)
     for (uint64_t seed = 0; seed < 2000; seed++) {
         adli_rng rng;
         adli_rng_init(&rng, seed);
-        adli_life life = {0};
-        adli_observed seen = {0};
-        for (int t = 0; t < 200 && !adli_life_over(&life); t++) {
+        adl_life life = {0};
+        adl_observed seen = {0};
+        for (int t = 0; t < 200 && !adl_life_over(&life); t++) {
             if (adli_rng_below(&rng, 10) == 0) {
                 seen.wanted = adli_rng_range(&rng, 0, 4);
                 seen.moved = true;
@@ -184,17 +182,17 @@ TEST(random_walks_never_overlap_groups)
             }
             if (seen.ready < seen.alive)
                 seen.ready++;
-            adli_action action = step(&life, seen, t);
-            if (action == ADLI_START) {
+            adl_action action = step(&life, seen, t);
+            if (action == ADL_START) {
                 CHECK(seen.alive == 0 && seen.started == 0);
-                seen = (adli_observed){
+                seen = (adl_observed){
                     .wanted = seen.wanted, .started = seen.wanted, .alive = seen.wanted};
-            } else if (action == ADLI_KILL) {
+            } else if (action == ADL_KILL) {
                 seen.interrupted += seen.alive;
                 seen.alive = 0;
-            } else if (action == ADLI_CLEAN) {
+            } else if (action == ADL_CLEAN) {
                 CHECK(seen.alive == 0);
-                seen = (adli_observed){.wanted = seen.wanted};
+                seen = (adl_observed){.wanted = seen.wanted};
             }
             CHECK(life.failures <= rules.max_retries + 1);
         }
