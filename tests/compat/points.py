@@ -49,7 +49,7 @@ weights("model", net)
 result("state", (model._state.gain, model._state.model is net, model._state.optimizer is sgd))
 
 accum = adl.Accumulator({"start": 1})
-result("reads as empty", (len(accum), list(accum), accum.get("x"), "x" in accum, repr(accum)))
+result("reads as empty", (len(accum), list(accum), "x" in accum, repr(accum)))
 for i in range(3):
     accum["matrix"] += numpy.full((2, 2), i)
     accum["tensor"] += torch.full((3,), float(rank))
