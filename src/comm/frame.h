@@ -56,7 +56,7 @@ typedef enum adli_frame_type {
     ADLI_HEARTBEAT = 6, /* empty: still here */
     ADLI_CALL = 7,      /* leaf to root: one replica's part of a collective */
     ADLI_RESULT = 8,    /* root to leaf */
-    ADL_FAILED = 9,     /* the group is broken: adli_failure */
+    ADLI_FAILED = 9,    /* the group is broken: adli_failure */
     ADLI_GOODBYE = 10,  /* empty: the sender leaves in order */
     ADLI_LEFT = 11,     /* root to leaf: another replica said goodbye */
     ADLI_BUCKET = 12,   /* ring: what the following data belong to */

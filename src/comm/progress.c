@@ -211,12 +211,12 @@ static adl_status take(adl_group *group, int from, const adli_frame *frame)
 {
     bool root = group->rank == 0;
     if (group->states[from] != ADL_PEER_ALIVE && frame->type != ADLI_LEFT &&
-        frame->type != ADL_FAILED && frame->type != ADLI_HEARTBEAT)
+        frame->type != ADLI_FAILED && frame->type != ADLI_HEARTBEAT)
         return adli_fail(ADL_ENET, "a frame of type %d after its goodbye", frame->type);
     switch (frame->type) {
     case ADLI_HEARTBEAT:
         return ADL_OK;
-    case ADL_FAILED:
+    case ADLI_FAILED:
         return take_failure(group, from, frame);
     case ADLI_GOODBYE:
         take_goodbye(group, from);
@@ -387,7 +387,7 @@ static void tell_failure(adl_group *group)
     adli_part part = {encoded, adli_failure_encode(&failure, encoded)};
     for (int rank = 0; rank < group->replicas; rank++) {
         if (rank != failure.rank || failure.code != ADL_EPEER)
-            adli_peer_send(group, rank, ADL_FAILED, &part, 1);
+            adli_peer_send(group, rank, ADLI_FAILED, &part, 1);
     }
 }
 

@@ -226,7 +226,7 @@ static adl_status take(adli_ring *ring, const adli_frame *frame)
         return take_data(ring, frame);
     case ADLI_GOODBYE:
         return adli_fail(ADL_EPEER, "rank %d gave up its reducer", ring->prev_rank);
-    case ADL_FAILED:
+    case ADLI_FAILED:
         if (adli_failure_parse(frame->payload, frame->length, &failure) == ADL_OK)
             return adli_fail(failure.code == ADL_EINVAL ? ADL_EINVAL : ADL_EPEER, "%s",
                              failure.text);
@@ -352,8 +352,8 @@ static void hang_up(adli_ring *ring, adl_status status)
     adli_text_clean(failure.text, sizeof failure.text, adl_error(), strlen(adl_error()));
     uint8_t encoded[ADLI_FAILURE_MAX];
     adli_part part = {encoded, adli_failure_encode(&failure, encoded)};
-    adli_frame_type type = status == ADL_OK || status == ADL_ESTATE ? ADLI_GOODBYE : ADL_FAILED;
-    if (adli_conn_send(ring->next, type, &part, type == ADL_FAILED) == ADL_OK)
+    adli_frame_type type = status == ADL_OK || status == ADL_ESTATE ? ADLI_GOODBYE : ADLI_FAILED;
+    if (adli_conn_send(ring->next, type, &part, type == ADLI_FAILED) == ADL_OK)
         adli_conn_drain(ring->next, FAREWELL_MS);
     adli_conn_free(ring->next);
     adli_conn_free(ring->prev);

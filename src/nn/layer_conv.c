@@ -90,7 +90,7 @@ adl_status adli_conv_forward(adli_net_plan *plan, size_t i)
     adli_step *step = &plan->steps[i];
     conv_shape shape;
     adli_tensor weights, bias;
-    adl_action *action;
+    adli_action *action;
     conv_shape_init(plan, node, &shape);
     adl_status status = choose(plan, i, &shape);
     if (status == ADL_OK)
@@ -154,7 +154,7 @@ static adl_status backward_weights(adli_net_plan *plan, size_t i, const conv_sha
     bool with_bias = shape->bias_or_null != NULL;
     dnnl_primitive_desc_t pd;
     adli_tensor src, ddst, dweights, dbias;
-    adl_action *action;
+    adli_action *action;
     adl_status status = weights_desc(plan, i, shape, step->alg, &pd);
     if (status != ADL_OK)
         status = weights_desc(plan, i, shape, dnnl_convolution_direct, &pd);
@@ -188,7 +188,7 @@ static adl_status backward_data(adli_net_plan *plan, size_t i, const conv_shape 
     adli_step *step = &plan->steps[i];
     dnnl_primitive_desc_t pd;
     adli_tensor plain, weights, ddst, dsrc;
-    adl_action *action;
+    adli_action *action;
     adl_status status = data_desc(plan, i, shape, step->alg, &pd);
     if (status != ADL_OK)
         status = data_desc(plan, i, shape, dnnl_convolution_direct, &pd);

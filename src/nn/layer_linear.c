@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static adl_status gemm_status(const adl_action *action, dnnl_status_t status)
+static adl_status gemm_status(const adli_action *action, dnnl_status_t status)
 {
     if (status == dnnl_success)
         return ADL_OK;
@@ -30,7 +30,7 @@ static int parts_of_sum(const adli_net_plan *plan, const adli_node *node)
 
 /* tensor: x, W, b (memory NULL: none), y, and parts - 1 more outputs when the sum is cut in `count`
  * parts. flag: ReLU as well. */
-static adl_status run_forward(const adl_action *action, const adli_run *run)
+static adl_status run_forward(const adli_action *action, const adli_run *run)
 {
     (void)run;
     int in = action->node->in.size[0], out = action->node->out.size[0], batch = action->batch;
@@ -62,7 +62,7 @@ adl_status adli_linear_forward(adli_net_plan *plan, size_t i)
     int parts = parts_of_sum(plan, node);
     adli_tensor weights, bias = {.memory = NULL}, more = {.memory = NULL};
     dnnl_memory_desc_t md = adli_plain_md(plan, node->out);
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_tensor_new(plan, &md, &plan->value[i + 1]);
     if (status == ADL_OK)
         status = adli_param_tensor(plan, node, 0, false, &weights);
@@ -90,7 +90,7 @@ adl_status adli_linear_forward(adli_net_plan *plan, size_t i)
 }
 
 /* tensor: x, dy, dW, db (memory NULL: none). dW (+)= dy^T x, straight into the parameter's gradient. */
-static adl_status run_weights(const adl_action *action, const adli_run *run)
+static adl_status run_weights(const adli_action *action, const adli_run *run)
 {
     int in = action->node->in.size[0], out = action->node->out.size[0], batch = action->batch;
     const float *x = adli_data(&action->tensor[0]), *dy = adli_data(&action->tensor[1]);
@@ -102,7 +102,7 @@ static adl_status run_weights(const adl_action *action, const adli_run *run)
 }
 
 /* tensor: dy, W, dx. dx = dy W. */
-static adl_status run_data(const adl_action *action, const adli_run *run)
+static adl_status run_data(const adli_action *action, const adli_run *run)
 {
     (void)run;
     int in = action->node->in.size[0], out = action->node->out.size[0];
@@ -116,7 +116,7 @@ adl_status adli_linear_backward(adli_net_plan *plan, size_t i)
 {
     const adli_node *node = &plan->net->nodes[i];
     adli_tensor dweights, dbias = {.memory = NULL}, weights;
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_param_tensor(plan, node, 0, true, &dweights);
     if (status == ADL_OK && !node->linear.no_bias)
         status = adli_param_tensor(plan, node, 1, true, &dbias);

@@ -20,7 +20,7 @@ static double values_per_channel(const adli_node *node, int batch)
 }
 
 /* tensor: batch mean, batch variance. */
-static adl_status run_statistics(const adl_action *action, const adli_run *run)
+static adl_status run_statistics(const adli_action *action, const adli_run *run)
 {
     const adl_param *buffers = &run->net->buffers.list[action->node->buffer];
     const float *mean = adli_data(&action->tensor[0]), *var = adli_data(&action->tensor[1]);
@@ -67,7 +67,7 @@ static adl_status statistics(adli_net_plan *plan, size_t i)
 /* The running statistics follow the batch's. */
 static adl_status track(adli_net_plan *plan, size_t i)
 {
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_act(plan, &plan->forward, i, run_statistics, &action);
     if (status != ADL_OK)
         return status;
@@ -81,7 +81,7 @@ adl_status adli_norm_forward(adli_net_plan *plan, size_t i)
     const adli_node *node = &plan->net->nodes[i];
     adli_step *step = &plan->steps[i];
     adli_tensor scale, shift;
-    adl_action *action;
+    adli_action *action;
     if (plan->train && values_per_channel(node, plan->batch) < 2)
         return adli_fail(ADL_EINVAL,
                          "%s (BatchNorm2d): a batch of one 1 x 1 image has no variance to train on",
@@ -137,7 +137,7 @@ adl_status adli_norm_backward(adli_net_plan *plan, size_t i)
     adli_step *step = &plan->steps[i];
     dnnl_primitive_desc_t pd;
     adli_tensor scale, shift, dscale, dshift;
-    adl_action *action;
+    adli_action *action;
     dnnl_memory_desc_t channels = adli_dims_md(1, node->in.size);
     adl_status status = backward_desc(plan, i, &pd);
     if (status == ADL_OK)

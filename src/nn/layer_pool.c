@@ -20,7 +20,7 @@ adl_status adli_pool_forward(adli_net_plan *plan, size_t i)
     pool_shape pool = shape_of(node);
     dnnl_memory_desc_t plain = adli_plain_md(plan, node->out), dst = adli_any_md(&plain);
     dnnl_pooling_v2_desc_t desc;
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_dnn(
         plan, i,
         dnnl_pooling_v2_forward_desc_init(
@@ -55,7 +55,7 @@ adl_status adli_pool_backward(adli_net_plan *plan, size_t i)
     pool_shape pool = shape_of(node);
     dnnl_pooling_v2_desc_t desc;
     dnnl_primitive_desc_t pd;
-    adl_action *action;
+    adli_action *action;
     adli_tensor ddst = plan->grad[i + 1];
     adl_status status = ADL_OK;
     if (adli_gates(plan, i) && !adli_gate_passed_on(plan, i))

@@ -36,7 +36,7 @@ bool adli_gates(const adli_net_plan *plan, size_t node)
 }
 
 /* tensor: in, y, out. */
-static adl_status run_gate(const adl_action *action, const adli_run *run)
+static adl_status run_gate(const adli_action *action, const adli_run *run)
 {
     (void)run;
     adli_kernel_gate(adli_data(&action->tensor[0]), adli_data(&action->tensor[1]), action->scale,
@@ -47,7 +47,7 @@ static adl_status run_gate(const adl_action *action, const adli_run *run)
 adl_status adli_gate(adli_net_plan *plan, size_t i, const adli_tensor *y, float scale,
                      const adli_tensor *in, adli_tensor *out)
 {
-    adl_action *action;
+    adli_action *action;
     adl_status status = ADL_OK;
     if (in->slot >= 0 && !plan->slots[in->slot].shared)
         *out = *in;
@@ -67,7 +67,7 @@ adl_status adli_gate(adli_net_plan *plan, size_t i, const adli_tensor *y, float 
 }
 
 /* tensor: in, out. */
-static adl_status run_relu(const adl_action *action, const adli_run *run)
+static adl_status run_relu(const adli_action *action, const adli_run *run)
 {
     (void)run;
     adli_kernel_relu(adli_data(&action->tensor[0]), adli_data(&action->tensor[1]), action->count);
@@ -76,7 +76,7 @@ static adl_status run_relu(const adl_action *action, const adli_run *run)
 
 adl_status adli_relu_forward(adli_net_plan *plan, size_t i)
 {
-    adl_action *action;
+    adli_action *action;
     plan->value[i + 1] = plan->value[i];
     if (plan->steps[i].folded)
         return ADL_OK;
@@ -119,7 +119,7 @@ static bool layout_of(const dnnl_memory_desc_t *md, adli_layout *layout)
     return true;
 }
 
-static uint64_t dropout_key(const adl_action *action, const adli_run *run)
+static uint64_t dropout_key(const adli_action *action, const adli_run *run)
 {
     uint64_t state = run->seed, ordinal = (uint64_t)(action->node - run->net->nodes);
     return adli_splitmix64(&state) ^ (ordinal * 0xd1342543de82ef95u);
@@ -131,7 +131,7 @@ static float keep_scale(const adli_node *node)
 }
 
 /* tensor: in, out. */
-static adl_status run_dropout(const adl_action *action, const adli_run *run)
+static adl_status run_dropout(const adli_action *action, const adli_run *run)
 {
     adli_layout layout;
     layout_of(&action->tensor[0].md, &layout);
@@ -144,7 +144,7 @@ static adl_status run_dropout(const adl_action *action, const adli_run *run)
 static adl_status dropout(adli_net_plan *plan, adli_tape *tape, size_t i, const adli_tensor *in,
                           adli_tensor *out)
 {
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_tensor_new(plan, &in->md, out);
     if (status == ADL_OK)
         status = adli_act(plan, tape, i, run_dropout, &action);
@@ -214,7 +214,7 @@ adl_status adli_flatten_backward(adli_net_plan *plan, size_t i)
 /* ---- LogSoftmax ------------------------------------------------------------------------------ */
 
 /* tensor: x, y. */
-static adl_status run_softmax(const adl_action *action, const adli_run *run)
+static adl_status run_softmax(const adli_action *action, const adli_run *run)
 {
     (void)run;
     adli_kernel_log_softmax(adli_data(&action->tensor[0]), (size_t)action->batch,
@@ -224,7 +224,7 @@ static adl_status run_softmax(const adl_action *action, const adli_run *run)
 
 adl_status adli_softmax_forward(adli_net_plan *plan, size_t i)
 {
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_tensor_new(plan, &plan->value[i].md, &plan->value[i + 1]);
     if (status == ADL_OK)
         status = adli_act(plan, &plan->forward, i, run_softmax, &action);
@@ -236,7 +236,7 @@ adl_status adli_softmax_forward(adli_net_plan *plan, size_t i)
 }
 
 /* tensor: dy, y, dx. */
-static adl_status run_softmax_grad(const adl_action *action, const adli_run *run)
+static adl_status run_softmax_grad(const adli_action *action, const adli_run *run)
 {
     (void)run;
     adli_kernel_log_softmax_grad(adli_data(&action->tensor[0]), adli_data(&action->tensor[1]),
@@ -247,7 +247,7 @@ static adl_status run_softmax_grad(const adl_action *action, const adli_run *run
 
 adl_status adli_softmax_backward(adli_net_plan *plan, size_t i)
 {
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_tensor_new(plan, &plan->value[i].md, &plan->grad[i]);
     if (status == ADL_OK)
         status = adli_act(plan, &plan->backward, i, run_softmax_grad, &action);
@@ -263,7 +263,7 @@ adl_status adli_softmax_backward(adli_net_plan *plan, size_t i)
 /* ---- Residual: out = x + f(x) ---------------------------------------------------------------- */
 
 /* tensor: a, b, out. */
-static adl_status run_add(const adl_action *action, const adli_run *run)
+static adl_status run_add(const adli_action *action, const adli_run *run)
 {
     (void)run;
     adli_kernel_add(adli_data(&action->tensor[0]), adli_data(&action->tensor[1]),
@@ -275,7 +275,7 @@ static adl_status add(adli_net_plan *plan, adli_tape *tape, size_t i, const adli
                       const adli_tensor *b, adli_tensor *out)
 {
     adli_tensor same;
-    adl_action *action;
+    adli_action *action;
     adl_status status = adli_adapt(plan, tape, i, b, &a->md, &same);
     if (status == ADL_OK)
         status = adli_tensor_new(plan, &a->md, out);

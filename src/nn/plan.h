@@ -34,9 +34,9 @@ typedef struct adli_run {
 } adli_run;
 
 /* One thing to do: a oneDNN primitive with its arguments, or a function of ours. */
-typedef struct adl_action adl_action;
-struct adl_action {
-    adl_status (*run)(const adl_action *action, const adli_run *run);
+typedef struct adli_action adli_action;
+struct adli_action {
+    adl_status (*run)(const adli_action *action, const adli_run *run);
     const adli_node *node;
     int batch;
     dnnl_primitive_t primitive;
@@ -49,7 +49,7 @@ struct adl_action {
 };
 
 typedef struct adli_tape {
-    adl_action *actions;
+    adli_action *actions;
     size_t count, capacity;
 } adli_tape;
 
@@ -171,11 +171,11 @@ adl_status adli_param_tensor(adli_net_plan *plan, const adli_node *node, int k, 
 
 /* A new action at the end of the tape that runs `run`. *out is valid until the next one. */
 adl_status adli_act(adli_net_plan *plan, adli_tape *tape, size_t node,
-                    adl_status (*run)(const adl_action *, const adli_run *), adl_action **out);
+                    adl_status (*run)(const adli_action *, const adli_run *), adli_action **out);
 /* One that executes a primitive made from pd. */
 adl_status adli_act_primitive(adli_net_plan *plan, adli_tape *tape, size_t node,
-                              dnnl_primitive_desc_t pd, adl_action **out);
-void adli_arg(adli_net_plan *plan, adl_action *action, int arg, const adli_tensor *tensor);
+                              dnnl_primitive_desc_t pd, adli_action **out);
+void adli_arg(adli_net_plan *plan, adli_action *action, int arg, const adli_tensor *tensor);
 /* Makes a primitive descriptor (freed with the plan's writing); hint and attr may be NULL. */
 adl_status adli_desc(adli_net_plan *plan, size_t node, const_dnnl_op_desc_t desc,
                      const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,

@@ -119,12 +119,12 @@ adl_status adli_param_tensor(adli_net_plan *plan, const adli_node *node, int k, 
 }
 
 adl_status adli_act(adli_net_plan *plan, adli_tape *tape, size_t node,
-                    adl_status (*run)(const adl_action *, const adli_run *), adl_action **out)
+                    adl_status (*run)(const adli_action *, const adli_run *), adli_action **out)
 {
     *out = NULL;
     if (adli_grow(&tape->actions, &tape->capacity, tape->count + 1, sizeof *tape->actions) != 0)
         return adli_fail_memory("plan");
-    adl_action *action = &tape->actions[tape->count++];
+    adli_action *action = &tape->actions[tape->count++];
     memset(action, 0, sizeof *action);
     action->run = run;
     action->node = &plan->net->nodes[node];
@@ -133,7 +133,7 @@ adl_status adli_act(adli_net_plan *plan, adli_tape *tape, size_t node,
     return ADL_OK;
 }
 
-static adl_status run_primitive(const adl_action *action, const adli_run *run)
+static adl_status run_primitive(const adli_action *action, const adli_run *run)
 {
     dnnl_status_t status = dnnl_primitive_execute(action->primitive, run->net->stream,
                                                   action->arg_count, action->args);
@@ -162,7 +162,7 @@ adl_status adli_desc(adli_net_plan *plan, size_t node, const_dnnl_op_desc_t desc
 }
 
 /* Gives the action a primitive, and its scratchpad when it needs one. */
-static adl_status set_primitive(adli_net_plan *plan, adl_action *action, size_t node,
+static adl_status set_primitive(adli_net_plan *plan, adli_action *action, size_t node,
                                 dnnl_primitive_desc_t pd)
 {
     if (adli_grow(&plan->primitives, &plan->primitive_capacity, plan->primitive_count + 1,
@@ -183,13 +183,13 @@ static adl_status set_primitive(adli_net_plan *plan, adl_action *action, size_t 
 }
 
 adl_status adli_act_primitive(adli_net_plan *plan, adli_tape *tape, size_t node,
-                              dnnl_primitive_desc_t pd, adl_action **out)
+                              dnnl_primitive_desc_t pd, adli_action **out)
 {
     adl_status status = adli_act(plan, tape, node, run_primitive, out);
     return status == ADL_OK ? set_primitive(plan, *out, node, pd) : status;
 }
 
-void adli_arg(adli_net_plan *plan, adl_action *action, int arg, const adli_tensor *tensor)
+void adli_arg(adli_net_plan *plan, adli_action *action, int arg, const adli_tensor *tensor)
 {
     adli_use(plan, tensor);
     action->args[action->arg_count++] = (dnnl_exec_arg_t){arg, tensor->memory};
@@ -213,7 +213,7 @@ adl_status adli_reorder(adli_net_plan *plan, adli_tape *tape, size_t node, const
                         const adli_tensor *to)
 {
     dnnl_primitive_desc_t pd;
-    adl_action *action;
+    adli_action *action;
     adl_status status = reorder_desc(plan, node, &from->md, &to->md, &pd);
     if (status == ADL_OK)
         status = adli_act_primitive(plan, tape, node, pd, &action);
@@ -236,7 +236,7 @@ adl_status adli_adapt(adli_net_plan *plan, adli_tape *tape, size_t node, const a
 }
 
 /* tensor[0]: the fresh gradient, row-major; tensor[1]: the parameter's. */
-static adl_status run_deliver(const adl_action *action, const adli_run *run)
+static adl_status run_deliver(const adli_action *action, const adli_run *run)
 {
     float *to = adli_data(&action->tensor[1]);
     const float *from = adli_data(&action->tensor[0]);
@@ -254,7 +254,7 @@ adl_status adli_deliver(adli_net_plan *plan, size_t node, int k, const adli_tens
     adl_status status = adli_param_tensor(plan, at, k, true, &grad);
     if (status == ADL_OK)
         status = adli_adapt(plan, &plan->backward, node, from, &grad.md, &plain);
-    adl_action *action;
+    adli_action *action;
     if (status == ADL_OK)
         status = adli_act(plan, &plan->backward, node, run_deliver, &action);
     if (status != ADL_OK)
@@ -266,7 +266,7 @@ adl_status adli_deliver(adli_net_plan *plan, size_t node, int k, const adli_tens
     return ADL_OK;
 }
 
-static adl_status run_announce(const adl_action *action, const adli_run *run)
+static adl_status run_announce(const adli_action *action, const adli_run *run)
 {
     const adl_net *net = run->net;
     for (int k = action->node->param_count; net->hook && k-- > 0;) {
@@ -279,6 +279,6 @@ static adl_status run_announce(const adl_action *action, const adli_run *run)
 
 adl_status adli_announce(adli_net_plan *plan, size_t node)
 {
-    adl_action *action;
+    adli_action *action;
     return adli_act(plan, &plan->backward, node, run_announce, &action);
 }
