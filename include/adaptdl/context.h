@@ -58,17 +58,17 @@ typedef struct adl_env {
                                      * know it; NULL: connections are not authenticated */
     int hints_interval_s;           /* ADAPTDL_HINTS_INTERVAL: seconds; 0: as adl_options says */
     int connect_timeout_s;          /* ADAPTDL_CONNECT_TIMEOUT: seconds; 0: as adl_options says */
-    int checkpoint_interval_s;      /* ADAPTDL_CHECKPOINT_INTERVAL: seconds, 0: no saves in the
-                                     * background; -1: as adl_options says */
-    const char *prior;              /* ADAPTDL_PRIOR: what jobs of this kind have measured, as JSON:
+    int checkpoint_interval_s; /* ADAPTDL_CHECKPOINT_INTERVAL: seconds (0 there: -1 here); 0: as
+                                     * adl_options says; negative: no saves in the background */
+    const char *prior;         /* ADAPTDL_PRIOR: what jobs of this kind have measured, as JSON:
                                      * initBatchSize, gradParams, perfParams as in a report */
-    int peer_timeout_s;             /* ADAPTDL_PEER_TIMEOUT: seconds; 0: as adl_options says */
+    int peer_timeout_s;        /* ADAPTDL_PEER_TIMEOUT: seconds; 0: as adl_options says */
 } adl_env;
 
 /* One process, no checkpoints. */
 #define ADL_ENV_INIT                                                                               \
     {                                                                                              \
-        .master_addr = "0.0.0.0", .replicas = 1, .nodes = 1, .checkpoint_interval_s = -1           \
+        .master_addr = "0.0.0.0", .replicas = 1, .nodes = 1                                        \
     }
 
 /* Reads and checks the variables. The strings are the process's environment: valid until it is
@@ -83,7 +83,6 @@ typedef struct adl_options {
     const adl_env *env;           /* NULL: adl_env_read. Copied. */
     const char *program;          /* identity of the program in its checkpoints: one that was saved
                                    * under another identity is refused. NULL: not checked. Copied. */
-    bool reads_only;              /* checkpoints are read, and none is written */
     bool handle_signals;          /* install handlers for SIGTERM and SIGINT (see adl_init) */
     double checkpoint_interval_s; /* background saves; 0: only when interrupted and at the end */
     int checkpoint_keep;          /* complete checkpoints kept, at least 1 */
@@ -93,6 +92,7 @@ typedef struct adl_options {
     int listen_fd;                /* rank 0: socket of adl_group_listen, taken over; -1: none */
     adl_log_fn log;               /* NULL: silent */
     void *log_user;
+    bool reads_only; /* checkpoints are read, and none is written */
 } adl_options;
 
 #define ADL_OPTIONS_INIT                                                                           \

@@ -137,8 +137,9 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         ctx->options.hints_interval_s = ctx->env.hints_interval_s;
     if (ctx->env.connect_timeout_s > 0)
         ctx->options.connect_timeout_ms = 1000 * ctx->env.connect_timeout_s;
-    if (ctx->env.checkpoint_interval_s >= 0)
-        ctx->options.checkpoint_interval_s = ctx->env.checkpoint_interval_s;
+    if (ctx->env.checkpoint_interval_s != 0)
+        ctx->options.checkpoint_interval_s =
+            ctx->env.checkpoint_interval_s > 0 ? ctx->env.checkpoint_interval_s : 0;
     if (ctx->env.peer_timeout_s > 0)
         ctx->options.peer_timeout_ms = 1000 * ctx->env.peer_timeout_s;
     if (status == ADL_OK)

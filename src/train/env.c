@@ -92,6 +92,15 @@ adl_status adli_env_check(const adl_env *env)
     return status;
 }
 
+/* The variable's 0 is -1 in adl_env, where 0 stands for one that is not set. */
+static adl_status load_checkpoint_interval(int *out)
+{
+    int seconds = -1;
+    adl_status status = number("ADAPTDL_CHECKPOINT_INTERVAL", 0, SECONDS_MAX, &seconds);
+    *out = seconds < 0 ? 0 : seconds == 0 ? -1 : seconds;
+    return status;
+}
+
 adl_status adli_env_load(adl_env *out)
 {
     adl_env env = ADL_ENV_INIT;
@@ -120,7 +129,7 @@ adl_status adli_env_load(adl_env *out)
     if (status == ADL_OK)
         status = number("ADAPTDL_CONNECT_TIMEOUT", 1, SECONDS_MAX, &env.connect_timeout_s);
     if (status == ADL_OK)
-        status = number("ADAPTDL_CHECKPOINT_INTERVAL", 0, SECONDS_MAX, &env.checkpoint_interval_s);
+        status = load_checkpoint_interval(&env.checkpoint_interval_s);
     if (status == ADL_OK)
         status = number("ADAPTDL_PEER_TIMEOUT", 1, SECONDS_MAX, &env.peer_timeout_s);
     if (status == ADL_OK)

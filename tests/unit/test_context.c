@@ -511,9 +511,31 @@ TEST(the_environment_goes_before_the_program)
     REQUIRE_OK(adl_init(&options, &ctx));
     CHECK(ctx->options.checkpoint_interval_s == 12 && ctx->options.peer_timeout_ms == 1234);
     adl_finish(ctx);
-    env.checkpoint_interval_s = 0;
+    env = (adl_env){.master_addr = "0.0.0.0", .replicas = 1, .nodes = 1};
+    REQUIRE_OK(adl_init(&options, &ctx));
+    CHECK(ctx->options.checkpoint_interval_s == 12);
+    adl_finish(ctx);
+    env.checkpoint_interval_s = -1;
     env.peer_timeout_s = 9;
     REQUIRE_OK(adl_init(&options, &ctx));
     CHECK(ctx->options.checkpoint_interval_s == 0 && ctx->options.peer_timeout_ms == 9000);
+    adl_finish(ctx);
+}
+
+/* What was compiled before reads_only came says all the rest, with a size that ends there. */
+TEST(options_without_the_newest_member)
+{
+    adl_env env = ADL_ENV_INIT;
+    adl_options options = ADL_OPTIONS_INIT;
+    adl_context *ctx;
+    options.size = offsetof(adl_options, reads_only);
+    options.env = &env;
+    options.handle_signals = false;
+    options.checkpoint_keep = 7;
+    options.log = NULL;
+    options.reads_only = true; /* beyond the size */
+    REQUIRE_OK(adl_init(&options, &ctx));
+    CHECK(!ctx->options.handle_signals && !ctx->options.log && !ctx->options.reads_only);
+    CHECK_INT(ctx->options.checkpoint_keep, 7);
     adl_finish(ctx);
 }

@@ -70,8 +70,14 @@ TEST(every_variable_is_read)
     CHECK_STR(env.job_secret, "s3cret");
     CHECK_INT(env.hints_interval_s, 2);
     CHECK_INT(env.connect_timeout_s, 60);
-    CHECK_INT(env.checkpoint_interval_s, 0);
+    CHECK_INT(env.checkpoint_interval_s, -1);
     CHECK_INT(env.peer_timeout_s, 9);
+    setenv("ADAPTDL_CHECKPOINT_INTERVAL", "7", 1);
+    REQUIRE_OK(adl_env_read(&env));
+    CHECK_INT(env.checkpoint_interval_s, 7);
+    unsetenv("ADAPTDL_CHECKPOINT_INTERVAL");
+    REQUIRE_OK(adl_env_read(&env));
+    CHECK_INT(env.checkpoint_interval_s, 0);
     setenv("ADAPTDL_NUM_NODES", "2", 1);
     REQUIRE_OK(adl_env_read(&env));
     CHECK_INT(env.nodes, 2);
