@@ -50,7 +50,7 @@ static int no_answer(const cluster *k)
 static const char *server_message(const adli_buf *answer, json_t **hold)
 {
     *hold = NULL;
-    if (answer->data && adli_json_parse(answer->data, answer->length, hold) == ADL_OK) {
+    if (answer && answer->data && adli_json_parse(answer->data, answer->length, hold) == ADL_OK) {
         const char *text = text_of(json_object_get(*hold, "error"), "message", NULL);
         if (text)
             return text;

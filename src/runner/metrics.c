@@ -54,7 +54,7 @@ int adli_count_topk(const float *out, const int32_t *label, int size, int width,
             continue;
         float own = row[label[b]];
         for (int i = 0; i < width; i++)
-            before += row[i] > own || (row[i] == own && i < label[b]);
+            before += row[i] > own || (i < label[b] && row[i] == own);
         correct += before < k && !isnan(own);
     }
     return correct;
