@@ -43,9 +43,9 @@ static adl_status number(const json_t *object, const char *field, double low, do
     return status;
 }
 
-static adl_status whole(const json_t *object, const char *field, int low, int *out)
+static adl_status whole(const json_t *object, const char *field, int high, int *out)
 {
-    return given(object, field) ? adli_json_int(object, field, low, INT_MAX, out) : ADL_OK;
+    return given(object, field) ? adli_json_int(object, field, 0, high, out) : ADL_OK;
 }
 
 static adl_status numbers_of(const json_t *root, const char *field, const char *const *names,
@@ -93,9 +93,9 @@ static adl_status read_bounds(const json_t *root, adl_batch_limits *limits)
 
 static adl_status read_point(const json_t *entry, adl_profile_point *out)
 {
-    adl_status status = adli_json_int(entry, "nodes", 1, INT_MAX, &out->nodes);
+    adl_status status = adli_json_int(entry, "nodes", 1, ADLI_POOL_REPLICAS_MAX, &out->nodes);
     if (status == ADL_OK)
-        status = adli_json_int(entry, "replicas", 1, INT_MAX, &out->replicas);
+        status = adli_json_int(entry, "replicas", 1, ADLI_POOL_REPLICAS_MAX, &out->replicas);
     if (status == ADL_OK)
         status = adli_json_double(entry, "localBsz", &out->local_bsz);
     if (status == ADL_OK)
@@ -150,7 +150,7 @@ static adl_status read_numbers(const json_t *root, adli_hints_data *out)
     if (status == ADL_OK)
         status = number(root, "globalBatchSize", 0, INT_MAX, &out->batch_size);
     if (status == ADL_OK)
-        status = whole(root, "maxProfiledReplicas", 0, &out->max_profiled);
+        status = whole(root, "maxProfiledReplicas", ADLI_POOL_REPLICAS_MAX, &out->max_profiled);
     if (status == ADL_OK && given(root, "gradientAccumulation"))
         status = adli_json_bool(root, "gradientAccumulation", &out->limits.accumulation);
     if (status == ADL_OK)
@@ -160,9 +160,9 @@ static adl_status read_numbers(const json_t *root, adli_hints_data *out)
     if (status == ADL_OK)
         status = number(root, "elapsed", 0, 1e12, &out->elapsed_s);
     if (status == ADL_OK)
-        status = whole(root, "epoch", 0, &out->epoch);
+        status = whole(root, "epoch", INT_MAX, &out->epoch);
     if (status == ADL_OK)
-        status = whole(root, "targetEpochs", 0, &out->target_epochs);
+        status = whole(root, "targetEpochs", INT_MAX, &out->target_epochs);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include "daemon/core_impl.h"
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -85,6 +86,22 @@ static adl_status read_row(adli_core *core, const adli_store_job *from, adli_row
     return status;
 }
 
+/* A report that another version took and this one would not is no reason not to start: the job reports
+ * again. */
+static adl_status read_report(const adli_store_job *from, adli_kept_job *job)
+{
+    if (!*from->hints)
+        return ADL_OK;
+    adl_status status = adli_hints_parse(from->hints, strlen(from->hints), &job->hints, NULL);
+    if (status == ADL_EINVAL) {
+        adli_say(ADL_LOG_WARNING, "job %s: its last report is forgotten: %s", job->id, adl_error());
+        return ADL_OK;
+    }
+    job->hints.group = from->group;
+    job->hints_json = status == ADL_OK ? adli_strdup(from->hints) : NULL;
+    return status == ADL_OK && !job->hints_json ? adli_fail_memory("hints") : status;
+}
+
 static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kept_job *job)
 {
     snprintf(job->uid, sizeof job->uid, "%s", from->uid);
@@ -106,13 +123,7 @@ static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kep
     job->created_s = from->created_s;
     job->deleted = from->deleted;
     job->restart_cost_s = from->restart_cost_s;
-    if (*from->hints) {
-        job->hints_json = adli_strdup(from->hints);
-        if (!job->hints_json)
-            return adli_fail_memory("hints");
-        status = adli_hints_parse(from->hints, strlen(from->hints), &job->hints, NULL);
-        job->hints.group = from->group;
-    }
+    status = read_report(from, job);
     return status == ADL_OK ? read_row(core, from, &job->row) : status;
 }
 

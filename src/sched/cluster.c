@@ -353,7 +353,7 @@ static adl_status make_snapshot(adl_cluster *cluster, double now_s)
     for (job *j = TAILQ_FIRST(&cluster->live); j; j = TAILQ_NEXT(j, live)) {
         cluster->visits++;
         adl_status status = adli_cluster_learn(cluster, j);
-        if (status != ADL_OK)
+        if (status == ADL_ENOMEM) /* anything else is this job's: it keeps the model it has */
             return status;
         account(j, now_s);
         j->account.active_sum += weight * cluster->live_count;

@@ -32,6 +32,11 @@ static int batch_cap(const adl_batch_limits *limits)
     return limits->max_batch_size > 0 && most < INT32_MAX ? (int)fmax(most, 1) : 0;
 }
 
+static int twice(int replicas)
+{
+    return replicas < ADLI_POOL_REPLICAS_MAX / 2 ? 2 * replicas : ADLI_POOL_REPLICAS_MAX;
+}
+
 /* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. */
 int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 {
@@ -43,7 +48,7 @@ int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
     adl_batch_limits limits;
     if (limit == 0 && adli_pool_limits(cluster->options.pool, j->known, &limits))
         limit = batch_cap(&limits);
-    int cap = profiled > 0 ? 2 * profiled : 1;
+    int cap = profiled > 0 ? twice(profiled) : 1;
     if (j->spec.max_replicas > 0 && cap > j->spec.max_replicas)
         cap = j->spec.max_replicas;
     if (limit > 0 && cap > limit)

@@ -415,9 +415,10 @@ static adl_status add_point(adli_pool *pool, const adli_pool_member *member,
 
 bool adli_pool_usable(const adl_profile_point *p)
 {
-    return p->nodes >= 1 && p->replicas >= p->nodes && p->local_bsz >= 1 && p->local_bsz < 1e9 &&
-           p->accum_time_s >= 1e-9 && p->accum_time_s <= 1e9 && p->optim_time_s >= 1e-9 &&
-           p->optim_time_s <= 1e9 && p->type >= 0 && p->type < ADL_MAX_TYPES;
+    return p->nodes >= 1 && p->replicas >= p->nodes && p->replicas <= ADLI_POOL_REPLICAS_MAX &&
+           p->local_bsz >= 1 && p->local_bsz < 1e9 && p->accum_time_s >= 1e-9 &&
+           p->accum_time_s <= 1e9 && p->optim_time_s >= 1e-9 && p->optim_time_s <= 1e9 &&
+           p->type >= 0 && p->type < ADL_MAX_TYPES;
 }
 
 /* Replaces what is known of the member's own measurements. Points that no fit could use are left out:

@@ -25,7 +25,13 @@
 typedef struct adli_pool adli_pool;
 typedef struct adli_pool_member adli_pool_member;
 
-enum { ADLI_POOL_APPLICATIONS_MAX = 512, ADLI_POOL_POINTS_MAX = 256 };
+/* More replicas than anything was ever measured on: whoever says more is wrong, and twice as many is still
+ * a number. */
+enum {
+    ADLI_POOL_APPLICATIONS_MAX = 512,
+    ADLI_POOL_POINTS_MAX = 256,
+    ADLI_POOL_REPLICAS_MAX = 1000000
+};
 
 /* shares == false: every job knows only what it measured itself. */
 ADL_MUST adl_status adli_pool_new(bool shares, adli_pool **out);

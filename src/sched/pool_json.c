@@ -75,7 +75,7 @@ static adl_status read_point(const json_t *list, const int *types, int type_coun
             return status;
     }
     for (int i = 0; i < 3; i++)
-        if (!(values[i] >= 0 && values[i] <= 1e6))
+        if (!(values[i] >= 0 && values[i] <= ADLI_POOL_REPLICAS_MAX))
             return adli_fail(ADL_EINVAL, "a point has %g where a count should be", values[i]);
     if (values[0] >= type_count)
         return adli_fail(ADL_EINVAL, "a point is of device type %g of %d", values[0], type_count);

@@ -119,6 +119,31 @@ TEST(a_job_is_started_accounted_and_finished)
     close_world(&w);
 }
 
+/* One job's nonsense is its own trouble: the others are placed, and it keeps what was known of it. */
+TEST(what_cannot_be_learned_from_a_job_does_not_stop_the_round)
+{
+    static const adl_goodput model = {{0.1, 0.01, 0.01, 0.001, 0.01, 0.001, 1.5}, {1, 100}, 64};
+    world w;
+    REQUIRE_OK(open_world(&w, "rank"));
+    int odd = submit(&w, "odd", 0, 0), other = submit(&w, "other", 0, 0);
+    adl_job_report report = {.has_model = true,
+                             .model = model,
+                             .limits = {1024, 1e-9, 64, true}, /* bounds no number of replicas */
+                             .max_profiled = (1 << 30) + 1};
+    CHECK_OK(adl_cluster_report(w.cluster, odd, &report));
+    CHECK_INT(adl_cluster_job(w.cluster, odd).most_replicas, 1000000);
+    report.limits.max_batch_size = 8;
+    CHECK_FAILS(adl_cluster_report(w.cluster, odd, &report), ADL_EINVAL,
+                "more than max_batch_size");
+    const adl_speedup *before = adl_cluster_job(w.cluster, odd).model;
+    CHECK(before != NULL);
+    REQUIRE_OK(run_round(&w, 60));
+    CHECK(adl_cluster_job(w.cluster, odd).model == before);
+    CHECK_INT(w.starts[odd], 1);
+    CHECK_INT(w.starts[other], 1);
+    close_world(&w);
+}
+
 TEST(a_finished_job_makes_room_for_the_next)
 {
     world w;

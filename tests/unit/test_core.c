@@ -256,10 +256,14 @@ TEST(hints_are_checked_kept_and_used)
         {"{\"localBszBounds\":[64]}", "localBszBounds"},
         {"{\"localBszBounds\":[64,16]}", "localBszBounds"},
         {"{\"maxProfiledReplicas\":1.5}", "maxProfiledReplicas"},
+        {"{\"maxProfiledReplicas\":1073741824}", "maxProfiledReplicas"},
         {"{\"gradientAccumulation\":1}", "gradientAccumulation"},
         {"{\"perfParams\":{\"alpha_c\":1}}", "perfParams"},
         {"{\"gradParams\":[1,2]}", "gradParams"},
         {"{\"profile\":[{\"nodes\":1}]}", "profile[0]"},
+        {"{\"profile\":[{\"nodes\":1,\"replicas\":1073741824,\"localBsz\":1,\"accumTime\":1,"
+         "\"optimTime\":1}]}",
+         "replicas"},
         {"{\"progress\":-1}", "progress"},
         {"{\"epoch\":true}", "epoch"},
     };
@@ -287,6 +291,12 @@ TEST(hints_are_checked_kept_and_used)
     REQUIRE_OK(reopen(&w));
     CHECK_NEAR(json_number_value(json_object_get(field(&w, "train", "train"), "batchSize")), 128,
                0);
+    /* one that an older daemon took is forgotten */
+    adli_store_begin(w.core->store);
+    adli_store_hints(w.core->store, uid_of(&w, "train"), bad[7][0], 0);
+    REQUIRE_OK(adli_store_commit(w.core->store));
+    REQUIRE_OK(reopen(&w));
+    CHECK(json_is_null(field(&w, "train", "train")));
     close_world(&w);
 }
 

@@ -183,18 +183,19 @@ TEST(nonsense_is_left_out)
 {
     adli_pool *pool;
     adli_pool_member *member;
-    adl_profile_point points[TAUGHT + 5];
+    adl_profile_point points[TAUGHT + 6];
     teach(points, &truth, 1);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         points[TAUGHT + i] = measured(&truth, 1, 2, 64, 1);
     points[TAUGHT].optim_time_s = NAN;
     points[TAUGHT + 1].accum_time_s = -1;
     points[TAUGHT + 2].replicas = 0;
     points[TAUGHT + 3].type = ADL_MAX_TYPES;
     points[TAUGHT + 4].local_bsz = INFINITY;
+    points[TAUGHT + 5].replicas = 1 << 30;
     REQUIRE_OK(adli_pool_new(true, &pool));
     REQUIRE_OK(adli_pool_join(pool, "a", &member));
-    REQUIRE_OK(tell(pool, member, points, TAUGHT + 5));
+    REQUIRE_OK(tell(pool, member, points, TAUGHT + 6));
     CHECK_NEAR(rate_of(pool, member, 4, 16), true_rate(&truth, 1, 4, 16), 0.02);
     CHECK_INT(adli_pool_max_profiled(pool, member), 16);
     adli_pool_leave(pool, member);
