@@ -91,6 +91,7 @@ docs: python
 
 install: build
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX) >/dev/null
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true # the loader's cache; only root may
 
 check: clang
 	@tools/check

@@ -495,10 +495,12 @@ TEST(too_much_memory_is_named)
         SKIP("%s does not limit memory", adlt_backend.name);
     adli_start spec;
     OPEN();
-    /* A child of the shell holds it, as a loader's worker would, and waits for a reader. In a control
-     * group only the child is killed. */
+    /* A child of the shell holds it, as a loader's worker would, and waits for a reader that never reads.
+     * In a control group only the child is killed: the shell waits for that. */
     adlt_spec("job", 1, 1, "", &spec);
-    spec.pod = adlt_pod("head -c 400M /dev/zero | tail -c 400M | sleep 3; exit 1",
+    spec.pod = adlt_pod("mkfifo $DIR/never; sleep 300 <$DIR/never & s=$!; "
+                        "head -c 400M /dev/zero | tail -c 400M >$DIR/never & wait $!; "
+                        "kill $s; exit 1",
                         ",\"resources\":{\"limits\":{\"memory\":\"128Mi\"}}");
     CHECK_OK(backend->ops->start(backend->self, &spec));
     adlt_spec("small", 1, 1, "", &spec);
