@@ -39,6 +39,18 @@ void adli_core_application(const adli_kept_job *job, char out[ADLI_APPLICATION_S
     }
 }
 
+/* A pool by device type, which the daemon does not tell apart (see seen_node), is of no use to it. */
+static adl_status drop_typed(adli_core *core)
+{
+    int count = adli_pool_type_count(core->pool);
+    if (count == 0 || (count == 1 && adli_pool_type_names(core->pool)[0][0] == '\0'))
+        return ADL_OK;
+    adli_say(ADL_LOG_WARNING, "what jobs have learned by device type is forgotten");
+    adli_pool_free(core->pool);
+    core->pool = NULL;
+    return adli_pool_new(core->config.share_models, &core->pool);
+}
+
 adl_status adli_core_load_pool(adli_core *core)
 {
     adl_status status = adli_pool_new(core->config.share_models, &core->pool);
@@ -53,6 +65,8 @@ adl_status adli_core_load_pool(adli_core *core)
                      adl_error());
     }
     free(text);
+    if (status == ADL_OK)
+        status = drop_typed(core);
     core->pool_saved = core->pool ? adli_pool_clock(core->pool) : 0;
     return status;
 }

@@ -359,6 +359,33 @@ TEST(a_job_is_told_what_others_of_its_application_measured)
     close_world(&w);
 }
 
+/* Reports do not say on which type of device a job measured, so none is left out for what is known of
+ * another: a job that reported on one type goes to the other when it must. */
+TEST(device_types_do_not_bind_jobs_that_reported)
+{
+    static const char typed[] = "{\"version\":1,\"types\":[\"t4\",\"a100\"],\"applications\":[]}";
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    w.fake->nodes[0].device_type = "t4";
+    w.fake->nodes[1].device_type = "a100";
+    adli_store_begin(w.core->store); /* what an older daemon learned by type */
+    adli_store_set(w.core->store, "pool", typed);
+    REQUIRE_OK(adli_store_commit(w.core->store));
+    REQUIRE_OK(reopen(&w));
+    CHECK_STR(start_labelled(&w, "moves", "resnet")->nodes[0], "node-0");
+    REQUIRE_OK(adli_core_hints(w.core, "default", "moves", profile_hints, strlen(profile_hints)));
+    step(&w, 60);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_drain(w.core, "node-0", true, &w.out));
+    CHECK(strstr(w.out.data, "\"deviceType\":\"t4\"")); /* people still see it */
+    for (int i = 0; i < 3; i++)
+        step(&w, 61);
+    CHECK_STR(text_of(&w, "moves", "phase"), "Running");
+    CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-1");
+    CHECK_INT(adli_pool_type_count(w.core->pool), 1);
+    close_world(&w);
+}
+
 TEST(a_daemon_that_shares_no_models_tells_nothing)
 {
     world w;
