@@ -4,7 +4,9 @@
  * the program it is), and the votes are merged in the background while the step computes. At the
  * boundary before step k + 1 all of them read the same answer, and so act at the same step: the
  * checkpoint holds a state that all replicas were in. One step later than possible is the price for
- * never stopping to ask. Replicas that have run apart learn it here, and save nothing. */
+ * never stopping to ask. The votes tell where all were a step ago: whoever is about to act on them, which
+ * is seldom, asks where all are now and waits for the answer. Replicas that have run apart learn it here,
+ * and save nothing. */
 #include "train/context.h"
 
 #include "adaptdl/epoch.h"
@@ -14,7 +16,93 @@
 #include "train/vote.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Of both kinds of votes: one that a replica waits for is compared with one that another has posted. */
+static const char vote_name[] = "step boundary";
+
+/* ---- votes ------------------------------------------------------------------------------------- */
+
+static adl_status read_vote(const void *data, size_t length, uint32_t *wishes)
+{
+    adli_vote vote;
+    adl_status status = adli_vote_parse(data, length, &vote);
+    if (status == ADL_OK)
+        status = adli_vote_check(&vote);
+    if (status == ADL_OK)
+        *wishes = vote.wishes;
+    return status;
+}
+
+/* The answer to the last votes, if there were any; it can be asked for again. */
+static adl_status wait_votes(adl_context *ctx, uint32_t *wishes)
+{
+    const void *data;
+    size_t length;
+    if (!ctx->agreed)
+        return ADL_OK;
+    adl_status status = adl_future_wait(ctx->agreed, -1, &data, &length);
+    return status == ADL_OK ? read_vote(data, length, wishes) : status;
+}
+
+static adl_status take_votes(adl_context *ctx, uint32_t *wishes)
+{
+    adl_status status = wait_votes(ctx, wishes);
+    adl_future_free(ctx->agreed);
+    ctx->agreed = NULL;
+    return status;
+}
+
+static adli_step_place place_of(const adl_context *ctx)
+{
+    const adl_loop *loop = ctx->current;
+    adli_step_place place = {.rank = ctx->world.rank, .epoch = adl_current_epoch(ctx)};
+    if (!loop) {
+        place.loops = ctx->finished_epochs;
+        return place;
+    }
+    place.loops = loop->seen_loops;
+    place.index = loop->index;
+    snprintf(place.loop, sizeof place.loop, "%.*s", ADLI_VOTE_LOOP_MAX - 1, loop->name);
+    return place;
+}
+
+static adl_status post_vote(adl_context *ctx)
+{
+    uint8_t bytes[ADLI_VOTE_MAX];
+    adli_vote vote = {.first = place_of(ctx)};
+    if (adli_stop_wanted(ctx))
+        vote.wishes |= ADLI_WISH_STOP;
+    if (atomic_exchange(&ctx->save_wanted, false) ||
+        (ctx->world.rank == 0 && adl_checkpoint_due(ctx->store, adli_monotonic_s())))
+        vote.wishes |= ADLI_WISH_SAVE;
+    vote.wishes |= adli_regroup_wishes(ctx);
+    return adl_group_reduce_async(ctx->group, vote_name, bytes, adli_vote_encode(&vote, bytes),
+                                  adli_vote_merge, NULL, &ctx->agreed);
+}
+
+adl_status adli_boundary_together(adl_context *ctx)
+{
+    uint8_t bytes[ADLI_VOTE_MAX];
+    adli_vote vote = {.first = place_of(ctx)};
+    uint32_t wishes; /* the next boundary's */
+    void *merged;
+    size_t length;
+    if (ctx->world.replicas == 1)
+        return ADL_OK;
+    adl_status status = wait_votes(ctx, &wishes);
+    if (status == ADL_OK)
+        status = adl_group_reduce(ctx->group, vote_name, bytes, adli_vote_encode(&vote, bytes),
+                                  adli_vote_merge, NULL, &merged, &length);
+    if (status != ADL_OK)
+        return status;
+    status = read_vote(merged, length, &wishes);
+    free(merged);
+    return status;
+}
+
+/* ---- saving ------------------------------------------------------------------------------------ */
 
 /* The least status of all replicas: failures are negative, so any failure is everybody's. */
 static adl_status agree_status(adl_context *ctx, adl_status status)
@@ -32,14 +120,20 @@ static adl_status agree_status(adl_context *ctx, adl_status status)
     return ADL_OK;
 }
 
-adl_status adli_save_now(adl_context *ctx)
+static adl_status save_together(adl_context *ctx)
 {
     return agree_status(ctx, adl_checkpoint_save_all(ctx->store));
 }
 
+adl_status adli_save_now(adl_context *ctx)
+{
+    adl_status status = adli_boundary_together(ctx);
+    return status == ADL_OK ? save_together(ctx) : status;
+}
+
 static void save_and_stop(adl_context *ctx)
 {
-    adl_status saved = adli_save_now(ctx);
+    adl_status saved = save_together(ctx);
     if (saved != ADL_OK) {
         ctx->save_failed = true;
         adli_log(ctx, ADL_LOG_ERROR, "interrupted, and the checkpoint could not be saved: %s",
@@ -68,47 +162,7 @@ static void save_in_background(adl_context *ctx)
         adli_log(ctx, ADL_LOG_WARNING, "checkpoint not saved, training goes on: %s", adl_error());
 }
 
-/* The answer to the last votes, if there were any. */
-static adl_status read_votes(adl_context *ctx, uint32_t *wishes)
-{
-    const void *data;
-    size_t length;
-    adli_vote vote;
-    if (!ctx->agreed)
-        return ADL_OK;
-    adl_status status = adl_future_wait(ctx->agreed, -1, &data, &length);
-    if (status == ADL_OK)
-        status = adli_vote_parse(data, length, &vote);
-    if (status == ADL_OK)
-        status = adli_vote_check(&vote);
-    if (status == ADL_OK)
-        *wishes = vote.wishes;
-    adl_future_free(ctx->agreed);
-    ctx->agreed = NULL;
-    return status;
-}
-
-static adl_status post_vote(adl_context *ctx)
-{
-    const adl_loop *loop = ctx->current;
-    uint8_t bytes[ADLI_VOTE_MAX];
-    adli_vote vote = {.first = {.rank = ctx->world.rank, .epoch = adl_current_epoch(ctx)}};
-    if (loop) {
-        vote.first.loops = loop->seen_loops;
-        vote.first.index = loop->index;
-        snprintf(vote.first.loop, sizeof vote.first.loop, "%.*s", ADLI_VOTE_LOOP_MAX - 1,
-                 loop->name);
-    }
-    if (adli_stop_wanted(ctx))
-        vote.wishes |= ADLI_WISH_STOP;
-    if (atomic_exchange(&ctx->save_wanted, false) ||
-        (ctx->world.rank == 0 && adl_checkpoint_due(ctx->store, adli_monotonic_s())))
-        vote.wishes |= ADLI_WISH_SAVE;
-    vote.wishes |= adli_regroup_wishes(ctx);
-    return adl_group_reduce_async(ctx->group, "step boundary", bytes,
-                                  adli_vote_encode(&vote, bytes), adli_vote_merge, NULL,
-                                  &ctx->agreed);
-}
+/* ---- the boundary ------------------------------------------------------------------------------ */
 
 void adli_boundary(adl_context *ctx, bool may_regroup)
 {
@@ -119,7 +173,9 @@ void adli_boundary(adl_context *ctx, bool may_regroup)
     if (ctx->world.replicas == 1) /* nobody to wait for: act at once */
         status = post_vote(ctx);
     if (status == ADL_OK)
-        status = read_votes(ctx, &wishes);
+        status = take_votes(ctx, &wishes);
+    if (status == ADL_OK && wishes & (ADLI_WISH_STOP | ADLI_WISH_SAVE))
+        status = adli_boundary_together(ctx);
     if (status != ADL_OK) {
         adl_context_fail(ctx, status);
         return;
@@ -139,7 +195,7 @@ void adli_boundary(adl_context *ctx, bool may_regroup)
 adl_status adli_boundary_last(adl_context *ctx)
 {
     uint32_t wishes = 0; /* too late for them: the program is at its end */
-    return read_votes(ctx, &wishes);
+    return take_votes(ctx, &wishes);
 }
 
 bool adli_boundary_apart(adl_context *ctx)

@@ -95,6 +95,9 @@ void adli_boundary(adl_context *ctx, bool may_regroup);
 /* At the program's end: waits for what the others said at the last boundary. A failure: they are
  * elsewhere, or gone. */
 ADL_MUST adl_status adli_boundary_last(adl_context *ctx);
+/* Are all replicas at the same place of the program now? Waits for them; ESTATE says who is where. What
+ * writes checkpoints or leaves the world asks this first. Collective. */
+ADL_MUST adl_status adli_boundary_together(adl_context *ctx);
 /* Is it known already that the replicas were apart at the last boundary? adl_error then says how. Does
  * not block. */
 bool adli_boundary_apart(adl_context *ctx);

@@ -210,7 +210,9 @@ static adl_status enter(adl_context *ctx)
 static adl_status cross(adl_context *ctx)
 {
     adli_regrouping *self = ctx->regrouping;
-    adl_status status = adli_checkpoint_sync(ctx->store);
+    adl_status status = adli_boundary_together(ctx);
+    if (status == ADL_OK)
+        status = adli_checkpoint_sync(ctx->store);
     if (status == ADL_OK && ctx->world.rank == 0 && self->next.rank != 0)
         status =
             adl_checkpoint_flush(ctx->store); /* the writer changes: what it began is on disk */

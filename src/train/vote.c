@@ -88,7 +88,10 @@ adl_status adli_vote_merge(void *unused, const void *a, size_t a_length, const v
 
 static const char *describe(const adli_step_place *place, char *out, size_t size)
 {
-    if (place->epoch < 0)
+    if (place->epoch < 0 && !place->loop[0])
+        snprintf(out, size, "rank %d is outside the epochs after %" PRId64 " of them", place->rank,
+                 place->loops);
+    else if (place->epoch < 0)
         snprintf(out, size, "rank %d is outside the epochs, in %s at %" PRIu64, place->rank,
                  place->loop, place->index);
     else

@@ -23,7 +23,7 @@ enum {
 typedef struct adli_step_place {
     int rank;
     int64_t epoch; /* -1: outside the epochs */
-    int64_t loops; /* begun over this loader in this epoch */
+    int64_t loops; /* begun over this loader in this epoch; in no loop: epochs that are finished */
     uint64_t index;
     char loop[ADLI_VOTE_LOOP_MAX];
 } adli_step_place;

@@ -124,6 +124,57 @@ TEST(the_end_of_the_program_is_a_boundary_too)
     CHECK_INT(rmdir(directory), 0);
 }
 
+/* Rank 0, who writes the checkpoints, leaves the last epoch early: its checkpoint would say that all is done. */
+static void first_leaves(adlt_replica *replica)
+{
+    adl_loader *train = loader_of(replica->ctx, "train", 400);
+    int batches = 0;
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (train, batch)
+            if (++batches == 4 && replica->rank == 0)
+                break;
+    if (replica->rank > 0)
+        check_told(replica, "rank 0 is outside the epochs after 1 of them",
+                   "in epoch 0, in loop 1 over train at 32");
+}
+
+TEST(nothing_is_saved_when_the_first_replica_ends_early)
+{
+    char *directory = adlt_tempdir();
+    adlt_job job = {.checkpoint = directory};
+    adlt_replicas_expect(&job, 2, first_leaves, 1);
+    CHECK_INT(rmdir(directory), 0);
+}
+
+/* All agree at the boundary before batch 4 to act at the next one, and rank 0 goes to another. */
+static void leave_before_acting(adlt_replica *replica)
+{
+    void (*ask)(adl_context *) = *(void (**)(adl_context *))replica->job->user;
+    adl_loader *train = loader_of(replica->ctx, "train", 400);
+    int batches = 0;
+    ADL_EPOCHS (replica->ctx, epoch, 3)
+        ADL_BATCHES (train, batch) {
+            if (++batches == 3)
+                ask(replica->ctx);
+            if (batches == 4 && replica->rank == 0)
+                break;
+        }
+    CHECK_INT(batches, 4);
+    check_told(replica, "rank 0 is in epoch 1, in loop 1 over train at 0",
+               "in epoch 0, in loop 1 over train at 32");
+}
+
+TEST(nothing_is_saved_or_stopped_when_replicas_part_before_they_act)
+{
+    void (*asks[])(adl_context *) = {adl_stop, adl_save};
+    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+        char *directory = adlt_tempdir();
+        adlt_job job = {.checkpoint = directory, .user = &asks[i]};
+        adlt_replicas_expect(&job, 2, leave_before_acting, 1);
+        CHECK_INT(rmdir(directory), 0);
+    }
+}
+
 /* ---- votes as bytes ---- */
 
 static const adli_vote both = {
