@@ -4,12 +4,22 @@
 #include <math.h>
 #include <string.h>
 
+/* One without is known by name only, and not what it is. */
+static bool has_devices(const adl_node *node)
+{
+    static const adl_resources nothing;
+    return memcmp(&node->capacity, &nothing, sizeof nothing) != 0 ||
+           memcmp(&node->drained, &nothing, sizeof nothing) != 0;
+}
+
 adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, int count)
 {
     adl_status status = ADL_OK;
     for (int n = 0; n < count && status == ADL_OK; n++) {
         int index;
         const char *type = nodes[n].device_type;
+        if (!has_devices(&nodes[n]))
+            continue;
         status = adli_pool_type_of(cluster->options.pool, type ? type : "", &index);
     }
     return status;
@@ -18,10 +28,12 @@ adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, 
 int adl_cluster_type(const adl_cluster *cluster, int node)
 {
     const char *type = cluster->options.nodes[node].device_type;
-    int index; /* known since adli_cluster_find_types: cannot fail */
-    if (adli_pool_type_of(cluster->options.pool, type ? type : "", &index) != ADL_OK)
-        return 0;
-    return index;
+    const char *const *names = adli_pool_type_names(cluster->options.pool);
+    int count = adli_pool_type_count(cluster->options.pool);
+    for (int t = 0; t < count; t++)
+        if (strcmp(names[t], type ? type : "") == 0)
+            return t;
+    return count == ADL_MAX_TYPES ? ADL_MAX_TYPES - 1 : 0; /* as adli_pool_type_of has it */
 }
 
 /* Most replicas that the batch limits allow: max_batch / min_local. */

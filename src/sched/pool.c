@@ -67,7 +67,10 @@ void adli_pool_clear(adli_pool *pool)
 {
     for (size_t i = 0; i < pool->count; i++)
         entry_free(pool->entries[i]);
+    for (int t = 0; t < pool->type_count; t++)
+        free(pool->types[t]);
     pool->count = 0;
+    pool->type_count = 0;
 }
 
 void adli_pool_free(adli_pool *pool)
@@ -75,8 +78,6 @@ void adli_pool_free(adli_pool *pool)
     if (!pool)
         return;
     adli_pool_clear(pool);
-    for (int t = 0; t < pool->type_count; t++)
-        free(pool->types[t]);
     free(pool->entries);
     free(pool);
 }

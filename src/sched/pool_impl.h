@@ -78,7 +78,7 @@ ADL_MUST adl_status adli_pool_entry_new(adli_pool *pool, const char *application
                                         const adl_batch_limits *limits, adli_pool_entry **out);
 /* May the point be learned from? */
 bool adli_pool_usable(const adl_profile_point *point);
-/* Forgets every application. No member may be attached to one. */
+/* Forgets every application and device type. No member may be attached to one. */
 void adli_pool_clear(adli_pool *pool);
 /* Brings the fit up to date. */
 ADL_MUST adl_status adli_pool_fit(adli_pool_type *on);

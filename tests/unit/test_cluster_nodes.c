@@ -135,6 +135,32 @@ TEST(a_new_job_starts_on_the_first_node_with_room)
     close_world(&w);
 }
 
+/* A node of which only the name is known: its type is not another type. */
+TEST(a_node_without_anything_is_of_no_type)
+{
+    world w;
+    int withdrawn;
+    REQUIRE_OK(open_world(&w));
+    close_world(&w);
+    w.nodes[0].device_type = w.nodes[1].device_type = "t4";
+    REQUIRE_OK(adl_policy_new("rank", &w.policy));
+    adl_cluster_options options = {.resource_names = resources,
+                                   .resource_count = 2,
+                                   .nodes = w.nodes,
+                                   .node_count = 3,
+                                   .policy = w.policy};
+    REQUIRE_OK(adl_cluster_new(&options, &w.cluster));
+    REQUIRE_OK(run_round(&w));
+    CHECK_INT(adl_cluster_snapshot(w.cluster)->type_count, 1);
+    CHECK_INT(adl_cluster_type(w.cluster, 2), 0); /* asking makes none either */
+    REQUIRE_OK(run_round(&w));
+    CHECK_INT(adl_cluster_snapshot(w.cluster)->type_count, 1);
+    w.nodes[2].drained.amount[0] = 2; /* now it is there */
+    REQUIRE_OK(adl_cluster_set_nodes(w.cluster, resources, 2, w.nodes, 3, w.now_s, &withdrawn));
+    CHECK_INT(adl_cluster_type(w.cluster, 2), 1);
+    close_world(&w);
+}
+
 TEST(a_lost_node_loses_its_jobs_the_newest_first)
 {
     world w;

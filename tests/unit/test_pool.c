@@ -337,6 +337,7 @@ TEST(what_it_has_learned_can_be_saved_and_read_again)
     REQUIRE_OK(adli_pool_new(true, &again));
     for (size_t i = 0; i < ADLI_COUNT(bad); i++)
         CHECK_INT(adli_pool_load(again, bad[i], strlen(bad[i])), ADL_EINVAL);
+    CHECK_INT(adli_pool_type_count(again), 0);
     REQUIRE_OK(adli_pool_join(again, "a", &new));
     CHECK(adli_pool_version(again, new) == 0);
     adli_pool_leave(again, new);
