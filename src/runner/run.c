@@ -131,8 +131,6 @@ static adl_status run_loader(adl_runner *runner, size_t l)
 /* Has any replica asked to stop? Collective. */
 static adl_status count_votes(adl_runner *runner)
 {
-    if (runner->stop_wanted)
-        adl_accumulator_add(runner->votes, "stop", 1);
     ADL_SYNCHRONIZED (runner->votes) {
         runner->state.stopped |= adl_accumulator_get(runner->votes, "stop") > 0;
         adl_accumulator_clear(runner->votes);
@@ -191,5 +189,6 @@ adl_status adl_runner_run(adl_runner *runner)
 
 void adl_runner_stop(adl_runner *runner)
 {
-    runner->stop_wanted = true;
+    /* At once, so that a checkpoint before the end of the epoch has it. A failure stops the context. */
+    (void)adl_accumulator_add(runner->votes, "stop", 1);
 }

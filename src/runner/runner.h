@@ -84,8 +84,7 @@ struct adl_runner {
     double loss;
     float *dout;
     size_t dout_capacity;
-    bool ending;      /* between the last loader and the log: metrics are those of _epoch_ */
-    bool stop_wanted; /* by a callback on this replica */
+    bool ending; /* between the last loader and the log: metrics are those of _epoch_ */
     adli_table current[ADLI_RUNNER_TABLES]; /* metrics of this epoch, as state.tables */
 
     /* Loggers and files of this process. */
@@ -94,7 +93,7 @@ struct adl_runner {
     bool csv_synced[ADLI_RUNNER_TABLES]; /* the file is what the history says, so far */
     size_t csv_columns[ADLI_RUNNER_TABLES];
     adl_tensorboard *boards[ADLI_RUNNER_TABLES];
-    bool best_synced;     /* model.best is the state's best */
+    bool best_synced;     /* model.best is the state's best, or there is nothing to make it from */
     size_t dropped_saved; /* of state.dropped, how many the last save knew */
 };
 

@@ -13,14 +13,24 @@ typedef struct plan {
     int stop_epoch, stop_batch; /* 0: never */
     const char *stop_key;
     bool best_on_end;
-    int stop_vote_rank; /* this rank asks to end the training in epoch 2; -1: none */
+    int stop_vote_rank;  /* this rank asks to end the training in epoch 2; -1: none */
+    int stop_vote_batch; /* at this batch of training; 0: at the end of the epoch */
     float w[ADLT_REPLICAS_MAX][TINY_WIDTH];
     int epochs_run;
 } plan;
 
+static bool votes(const plan *to, adl_runner *runner)
+{
+    return adl_runner_epoch(runner) == 2 &&
+           adl_rank(adl_runner_context(runner)) == to->stop_vote_rank;
+}
+
 static adl_status interrupt(void *user, adl_runner *runner)
 {
     const plan *to = user;
+    if (votes(to, runner) && to->stop_vote_batch && strcmp(adl_runner_key(runner), "train") == 0 &&
+        adl_runner_batch(runner)->number == to->stop_vote_batch)
+        adl_runner_stop(runner);
     if (adl_runner_epoch(runner) == to->stop_epoch &&
         strcmp(adl_runner_key(runner), to->stop_key) == 0 &&
         adl_runner_batch(runner)->number == to->stop_batch)
@@ -33,7 +43,7 @@ static adl_status vote(void *user, adl_runner *runner)
     plan *to = user;
     if (adl_rank(adl_runner_context(runner)) == 0)
         to->epochs_run++;
-    if (adl_runner_epoch(runner) == 2 && adl_rank(adl_runner_context(runner)) == to->stop_vote_rank)
+    if (votes(to, runner) && !to->stop_vote_batch)
         adl_runner_stop(runner);
     return ADL_OK;
 }
@@ -251,6 +261,29 @@ TEST(one_replica_that_wants_to_stop_is_enough_and_it_stays_stopped)
     adlt_job job = {.checkpoint = in_dir(directory, "ck"), .user = &part};
     run(&job, 2, 0);
     CHECK_INT(part.epochs_run, 2);
+    part.stop_vote_rank = -1;
+    job.restarts = 1;
+    run(&job, 1, 0);
+    CHECK_INT(part.epochs_run, 2);
+    check_files(part.logdir, 2);
+    adlt_tempdir_remove(directory);
+}
+
+/* A wish of the middle of an epoch, and a restart before its end. */
+TEST(a_wish_to_stop_outlives_a_restart)
+{
+    char *directory = adlt_tempdir();
+    plan part = {.logdir = in_dir(directory, "logs"),
+                 .epochs = EPOCHS,
+                 .stop_epoch = 2,
+                 .stop_batch = 2,
+                 .stop_key = "train",
+                 .stop_vote_rank = 1,
+                 .stop_vote_batch = 1};
+    adlt_job job = {.checkpoint = in_dir(directory, "ck"), .user = &part};
+    run(&job, 2, 143);
+    CHECK_INT(part.epochs_run, 1);
+    part.stop_epoch = 0;
     part.stop_vote_rank = -1;
     job.restarts = 1;
     run(&job, 1, 0);
