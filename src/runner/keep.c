@@ -153,13 +153,16 @@ static adl_status write_model(adl_runner *runner)
     if (!bytes)
         return adli_fail_memory("model file");
     adli_values_save(runner->values, runner->value_lists, bytes);
+    if (best)
+        runner->best_synced = false;
     snprintf(name, sizeof name, "model.%04d.adl", runner->epoch);
     adl_status status = kept ? write_named(runner, name, bytes, length) : ADL_OK;
-    if (status == ADL_OK && best)
+    if (status == ADL_OK && best) {
         status = write_named(runner, "model.best.adl", bytes, length);
+        runner->best_synced = status == ADL_OK;
+    }
     if (status == ADL_OK && options->save_last)
         status = write_named(runner, "model.last.adl", bytes, length);
-    runner->best_synced |= status == ADL_OK && best;
     free(bytes);
     return status;
 }
@@ -180,6 +183,11 @@ static adl_status restore_best(adl_runner *runner)
         adli_buf_fini(&to);
     }
     adli_buf_fini(&from);
+    if (status ==
+        ADL_ENOENT) { /* it was never written: no reason to keep the others from their files */
+        adli_log(runner->ctx, ADL_LOG_WARNING, "model.best.adl stays as it is: %s", adl_error());
+        status = ADL_OK;
+    }
     runner->best_synced = status == ADL_OK;
     return status;
 }

@@ -10,7 +10,9 @@ typedef struct change {
     const double *metric;   /* [epochs]: what "score" is, in place of a real one */
     float w[8][TINY_WIDTH]; /* parameters at the end of each epoch */
     int epochs;
-    int break_at, mend_at; /* epochs in which the folder of CSV files is taken away, given back */
+    int break_at, mend_at; /* epochs in which a folder is taken away, given back */
+    const char *folder;    /* NULL: that of CSV files */
+    int block_at;          /* in this epoch a folder is where model.best should be */
 } change;
 
 static adl_status each_epoch(void *user, adl_runner *runner)
@@ -20,7 +22,12 @@ static adl_status each_epoch(void *user, adl_runner *runner)
     char path[512], away[512];
     test->epochs = epoch;
     memcpy(test->w[epoch - 1], ((tiny *)test->options->model.self)->w, sizeof test->w[0]);
-    snprintf(path, sizeof path, "%s/csv_logger", test->logdir);
+    snprintf(path, sizeof path, "%s/checkpoints/model.best.adl", test->logdir);
+    if (test->block_at && epoch == test->block_at)
+        CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0);
+    if (test->block_at && epoch == test->block_at + 1)
+        CHECK_INT(rmdir(path), 0);
+    snprintf(path, sizeof path, "%s/%s", test->logdir, test->folder ? test->folder : "csv_logger");
     snprintf(away, sizeof away, "%s/away", test->logdir);
     if (epoch == test->break_at)
         CHECK_INT(rename(path, away), 0);
@@ -173,6 +180,36 @@ TEST(the_best_the_last_and_no_others_are_kept)
     CHECK(strstr(json, text) && strstr(json, "model.0004.adl\", \"metric\": 0.5}\n"));
     CHECK(strstr(json, "\"topk\": 2") && strstr(json, "\"minimize\": false"));
     CHECK(strstr(json, "\"loader_key\": \"valid\"") && strstr(json, "\"metric_key\": \"score\""));
+    adlt_tempdir_remove(logs);
+}
+
+/* Epoch 2 is the best; only the file of its own could be written. */
+TEST(a_best_model_that_could_not_be_written_is_made_up_for)
+{
+    static const double scores[] = {0.2, 0.5, 0.1, 0.4, 0.3};
+    char *logs = adlt_tempdir();
+    change test = {.logdir = logs, .metric = scores, .block_at = 2};
+    float w[TINY_WIDTH];
+    tiny model;
+    CHECK_OK(run(&test, keep_two, &model));
+    CHECK(model_file(logs, "model.best.adl", w) && same(w, test.w[1]));
+    adlt_tempdir_remove(logs);
+}
+
+/* Epoch 1 is the best, and nothing of it could be written: the others' files are kept all the same. */
+TEST(a_best_model_that_is_lost_keeps_no_other_from_its_file)
+{
+    static const double scores[] = {0.9, 0.2, 0.5, 0.1, 0.3};
+    char *logs = adlt_tempdir();
+    change test = {.logdir = logs, .metric = scores, .folder = "checkpoints"};
+    float w[TINY_WIDTH];
+    tiny model;
+    test.break_at = 1, test.mend_at = 2;
+    CHECK_OK(run(&test, keep_two, &model));
+    const char *json = file_text("%s/checkpoints/model.storage.json", logs);
+    CHECK(strstr(json, "model.0003.adl\", \"metric\": 0.5}\n") != NULL);
+    CHECK(model_file(logs, "model.0003.adl", w) && same(w, test.w[2]));
+    CHECK(!model_file(logs, "model.0002.adl", w)); /* displaced by epoch 3 */
     adlt_tempdir_remove(logs);
 }
 
