@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import tempfile
+import zipfile
 
 import harness
 import pytest
@@ -183,6 +184,87 @@ def test_pickles_of_many_kinds_do_no_harm():
                          ("builtins.int", "x"), ("adaptdl.goodput", "collections")):
         with pytest.raises(pickle.UnpicklingError, match="not read from a checkpoint"):
             _original._load(io.BytesIO(f"c{module}\n{name}\n.".encode()))
+
+
+def hostile(*parts):
+    """A pickle by hand: bytes as they are, other things as they are pickled."""
+    return b"".join(part if isinstance(part, bytes) else pickle.dumps(part, 2)[2:-1] for part in parts) + b"."
+
+
+OBJECTS = (3, "|", None, None, None, -1, -1, 63)  # a type whose elements are pointers
+ARRAY = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+HOSTILE = {
+    "a type of pointers": hostile(ARRAY, (0,), b"C\x01b", b"\x87R(K\x01K\x01\x85",
+                                  b"cnumpy\ndtype\n", "O8", b"\x85R\x89", b"C\x08AAAAAAAAtb"),
+    "a type that becomes one": hostile(b"cnumpy\ndtype\n", "V8", b"\x85R", OBJECTS, b"b"),
+    "a type with fields": hostile(b"cnumpy\ndtype\n", "i8", b"\x85R",
+                                  (3, "<", None, ("a",), {"a": 0}, 8, 1, 63), b"b"),
+    "too few bytes": hostile(ARRAY, (0,), "b", b"\x87R(K\x01M\x00\x10\x85",
+            b"cnumpy\ndtype\n", "i8", b"\x85R\x89", b"C\x08AAAAAAAAtb"),
+    "a class is changed": hostile(b"ccollections\nCounter\n", (None, {"update": []}), b"b"),
+    "a function is changed": hostile(b"cbuiltins\nlist\n", (None, {"__defaults__": ()}), b"b"),
+    "an object is changed": hostile(b"ccollections\nOrderedDict\n)R", {"items": 1}, b"b"),
+    "many bytes": hostile(b"cbuiltins\nbytes\n", 2**40, b"\x85R"),
+    "a big bytearray": hostile(b"cbuiltins\nbytearray\n", 2**40, b"\x85R"),
+    "another big bytearray": b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b".",
+    "a range": hostile(b"cbuiltins\nlist\ncbuiltins\nrange\n", 2**40, b"\x85R\x85R"),
+    "a slice": hostile(b"cbuiltins\nslice\n", 1, b"\x85R"),
+    "many copies": hostile([1] * 1000, b"q\x01", b"0(" + b"cbuiltins\nlist\nh\x01\x85R" * 1000, b"l"),
+    "a deep key": b"\x80\x02})" + b"\x85" * 200000 + b"K\x01s.",
+    "an object by its class": hostile(b"ccollections\nOrderedDict\n)\x81"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_pickle_does_no_harm(what, tmp_path):
+    """It is refused by both readers: no crash, no memory, and the classes of this process stay as they are."""
+    pytest.importorskip("numpy")
+    before = dict(vars(collections.Counter)), dict(vars(collections.OrderedDict))
+    with pytest.raises((pickle.UnpicklingError, TypeError, ValueError)):
+        _original._load(io.BytesIO(HOSTILE[what]))
+    with pytest.raises(ValueError, match="cannot be taken over"):
+        _original._torch["w"] = "file"
+        _original.read_wrapper("w", io.BytesIO(archive(HOSTILE[what])))
+    assert before == (dict(vars(collections.Counter)), dict(vars(collections.OrderedDict)))
+
+
+def archive(data, storage=b"", compression=zipfile.ZIP_STORED):
+    """A file like torch.save's."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", compression) as file:
+        file.writestr("archive/data.pkl", data)
+        file.writestr("archive/data/0", storage)
+    return made.getvalue()
+
+
+def tensor(count, stride):
+    return hostile(b"ctorch._utils\n_rebuild_tensor_v2\n((", "storage", b"ctorch\nFloatStorage\n", "0", "cpu", 2,
+                   b"tQ", 0, (count,), (stride,), False, b"tR")
+
+
+def test_tensors_are_no_larger_than_their_storage():
+    read = _original._TensorUnpickler
+    assert read(archive(tensor(2, 1), bytes(8))).load().tolist() == [0, 0]
+    for count, stride in ((2**40, 0), (3, 0), (3, 1), (2, 2), (-1, 1), (2, -1)):
+        with pytest.raises((pickle.UnpicklingError, RuntimeError)):
+            read(archive(tensor(count, stride), bytes(8))).load()
+    with pytest.raises(pickle.UnpicklingError, match="compressed"):
+        read(archive(tensor(2, 1), bytes(8), zipfile.ZIP_DEFLATED)).load()
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+def test_plain_data_is_read(protocol):
+    numpy = pytest.importorskip("numpy")
+    defaults = collections.defaultdict(list, {1: [2]})
+    array = numpy.arange(6, dtype=">i4").reshape(2, 3)
+    whole = [defaults, collections.Counter("aab"), collections.deque([1], 3), collections.OrderedDict(a=1), {1, 2},
+             frozenset([3]), 1 + 2j, b"\xff", bytearray(b"x"), numpy.float32(1.5), {("a", numpy.int64(1)): None}, True]
+    read = _original._load(io.BytesIO(pickle.dumps([whole, array, array, array.T, numpy.ones((2, 0))], protocol)))
+    assert read[0] == whole and [type(part) for part in read[0]] == [type(part) for part in whole]
+    assert read[0][0][5] == [] and type(read[1]) is numpy.ndarray and read[1] is read[2]
+    assert read[1].tolist() == array.tolist() and read[1].dtype == array.dtype and read[3].tolist() == array.T.tolist()
+    assert read[4].shape == (2, 0)
+    read[1][0, 0] = 7  # its own memory
 
 
 if __name__ == "__main__":
