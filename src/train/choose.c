@@ -13,20 +13,17 @@ static int ceil_div(int a, int b)
 }
 
 /* Without a model: the initial batch size, divided (unevenly if it must be, where the data is dealt out by
- * us); with the user's lower bound where it fits. */
+ * us); with the user's lower bound for every replica where it fits. */
 static void choose_initial(adl_loop *loop, int replicas)
 {
     int local = ceil_div(loop->batch_size, replicas);
-    if (loop->autoscale && loop->min_local > local &&
-        (int64_t)loop->min_local * replicas <= loop->max_batch_size)
+    bool bounded = loop->autoscale && (int64_t)loop->min_local * replicas <= loop->max_batch_size;
+    bool uneven = loop->examples > 0 && loop->batch_size > replicas &&
+                  loop->batch_size % replicas != 0 &&
+                  (!bounded || loop->batch_size / replicas >= loop->min_local);
+    if (bounded && loop->min_local > local)
         local = loop->min_local;
-    else if (loop->examples > 0 && loop->batch_size > replicas &&
-             loop->batch_size % replicas != 0) {
-        loop->deal = loop->batch_size;
-        loop->accum_steps = 0;
-        return;
-    }
-    loop->deal = local * replicas;
+    loop->deal = uneven ? loop->batch_size : local * replicas;
     loop->accum_steps = 0;
 }
 

@@ -483,6 +483,28 @@ TEST(a_pass_ends_by_progress_and_the_model_chooses)
     adlt_replicas_expect(&job, 4, run_autoscale, 0);
 }
 
+/* 4 = 2 + 1 + 1 would be below the bound of 2; one of 3 cannot be kept, and then the batch stays as it is. */
+static void run_lower_bound(adlt_replica *replica)
+{
+    tally sums = {.examples = 60, .batch_size = 4};
+    adl_loader *loader = make_loader(replica, &sums);
+    int bound = *(const int *)replica->job->user;
+    REQUIRE_OK(adl_loader_autoscale(loader, 8, bound, 0, false));
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            CHECK_INT(batch->size, bound == 2 || replica->rank == 0 ? 2 : 1);
+            break;
+        }
+}
+
+TEST(no_replica_gets_less_than_the_lower_bound_where_it_fits)
+{
+    for (int bound = 1; bound <= 3; bound++) {
+        adlt_job job = {.user = &bound};
+        adlt_replicas_expect(&job, 3, run_lower_bound, 0);
+    }
+}
+
 static void run_slow_progress(adlt_replica *replica)
 {
     adl_context *ctx = replica->ctx;
