@@ -60,17 +60,28 @@ int adli_count_topk(const float *out, const int32_t *label, int size, int width,
     return correct;
 }
 
+/* An example that another replica has too is trained on by both, and counts where it is not extra. */
 adl_status adli_runner_count(adl_runner *runner)
 {
     const adl_runner_options *options = &runner->options;
     adl_accumulator *sums = runner->loader->sums;
-    adl_status status = add(sums, "loss", runner->loss, runner->size);
+    const void *target = runner->batch->part[options->target_part];
+    int own = runner->batch->size - runner->batch->extra;
+    double loss = runner->loss;
+    adl_status status = ADL_OK;
+    if (own == 0)
+        return ADL_OK;
+    if (own < runner->size)
+        status = options->loss(options->loss_user, runner->out, target, own, options->model.width,
+                               &loss, NULL);
+    if (status == ADL_OK)
+        status = add(sums, "loss", loss, own);
     for (int i = 0; i < ADL_RUNNER_TOPK_MAX && options->topk[i] && status == ADL_OK; i++) {
         char name[16];
-        int correct = adli_count_topk(runner->out, runner->batch->part[options->target_part],
-                                      runner->size, options->model.width, options->topk[i]);
+        int correct =
+            adli_count_topk(runner->out, target, own, options->model.width, options->topk[i]);
         snprintf(name, sizeof name, "accuracy%02d", options->topk[i]);
-        status = add(sums, name, (double)correct / runner->size, runner->size);
+        status = add(sums, name, (double)correct / own, own);
     }
     return status;
 }

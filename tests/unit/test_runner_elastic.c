@@ -291,3 +291,45 @@ TEST(a_wish_to_stop_outlives_a_restart)
     check_files(part.logdir, 2);
     adlt_tempdir_remove(directory);
 }
+
+/* Three examples on two replicas: the second one has one of the first's as well. */
+typedef struct first_epoch {
+    double loss, accuracy;
+} first_epoch;
+
+static adl_status note_first(void *user, adl_runner *runner)
+{
+    first_epoch *to = user;
+    if (adl_runner_epoch(runner) != 1 || adl_rank(adl_runner_context(runner)) != 0)
+        return ADL_OK;
+    CHECK_OK(adl_runner_get(runner, "train", "accuracy", &to->accuracy));
+    return adl_runner_get(runner, "train", "loss", &to->loss);
+}
+
+static void train_on_three(adlt_replica *replica)
+{
+    adl_runner_callback callback = {
+        .name = "first", .user = replica->job->user, .epoch_end = note_first};
+    adl_runner_options options = tiny_options(replica->ctx, &models[replica->rank]);
+    options.epochs = 1;
+    options.topk[0] = 1;
+    options.loaders[0].loader = tiny_loader(replica->ctx, "three", 3, 4);
+    options.callbacks = &callback;
+    options.callback_count = 1;
+    CHECK_OK(adl_runner_train(replica->ctx, &options));
+}
+
+TEST(training_metrics_count_every_example_once)
+{
+    first_epoch seen[2];
+    for (int replicas = 1; replicas <= 2; replicas++) {
+        adlt_job job = {.user = &seen[replicas - 1]};
+        for (int r = 0; r < replicas; r++)
+            CHECK(tiny_init(&models[r]));
+        adlt_replicas_expect(&job, replicas, train_on_three, 0);
+        for (int r = 0; r < replicas; r++)
+            tiny_fini(&models[r]);
+    }
+    CHECK_NEAR(seen[1].loss, seen[0].loss, 1e-6);
+    CHECK_NEAR(seen[1].accuracy, seen[0].accuracy, 1e-9);
+}
