@@ -72,18 +72,31 @@ static void end_pass(adl_steps *steps, adl_context *ctx)
     steps->in_pass = false;
 }
 
+/* The next batch of the pass. After the last step there is none: nothing may be saved between that step and
+ * the end of its pass, or the pass would be open for ever. */
+static bool next_batch(adl_steps *steps, const adl_context *ctx)
+{
+    adl_loop *loop = adl_loader_loop(steps->loader);
+    if (steps->batch && ctx->training == loop && loop->optim_step &&
+        ctx->steps + 1 >= steps->until) {
+        adl_loop_commit(loop, adli_loop_consumed(loop));
+        return false;
+    }
+    return adl_loader_next(steps->loader, &steps->batch);
+}
+
 bool adl_steps_next(adl_steps *steps, adl_batch **batch)
 {
     adl_context *ctx = adl_loader_loop(steps->loader)->ctx;
     while (!steps->over && ctx->status == ADL_OK) {
         if (!steps->in_pass && (ctx->steps >= steps->until || !begin_pass(steps, ctx)))
             break;
-        if (adl_loader_next(steps->loader, &steps->batch) && ctx->steps < steps->until) {
+        if (next_batch(steps, ctx)) {
             steps->ran = true;
             *batch = steps->batch;
             return true;
         }
-        adl_loader_leave(&steps->batch); /* a batch that is one too many was only begun */
+        adl_loader_leave(&steps->batch);
         end_pass(steps, ctx);
     }
     adl_steps_end(steps);

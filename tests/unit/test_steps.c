@@ -126,3 +126,20 @@ TEST(it_may_be_left_early_and_must_take_steps)
     run(&zero, NULL, 0, 1, 0);
     CHECK_INT(zero.batches, 0);
 }
+
+/* Asked to stop in the last step: all steps are taken, and the pass is over like one that was not asked to. */
+TEST(asked_to_stop_in_the_last_step_it_leaves_no_pass_open)
+{
+    for (int replicas = 1; replicas <= 2; replicas++) {
+        char *directory = adlt_tempdir();
+        count to = {.until = UNTIL, .stop_at = UNTIL - 1, .leave_at = -1};
+        run(&to, directory, 0, replicas, 0);
+        CHECK_INT(to.last, UNTIL);
+        to = (count){.until = UNTIL + 5, .stop_at = -1, .leave_at = -1};
+        run(&to, directory, 1, replicas, 0); /* one pass more, the fourth */
+        CHECK_INT(to.batches, 5);
+        for (int i = 0; i < EXAMPLES; i++)
+            CHECK(to.seen[2][i] == 0);
+        adlt_tempdir_remove(directory);
+    }
+}
