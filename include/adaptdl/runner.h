@@ -132,7 +132,7 @@ typedef struct adl_runner_options {
     const char *valid_loader; /* key; NULL: "valid" if there is one, else the training loader */
     const char *valid_metric; /* "loss", "accuracy01", one of a callback's ... */
     bool maximize;            /* larger is better */
-    int keep_best;            /* models kept as model.NNNN.adl, 0: none */
+    int keep_best; /* models kept as model.NNNN.adl; 0: none, or with save_best the best */
     bool save_best, save_last;
     bool load_best_on_end; /* parameters and buffers of the best epoch when training is over */
     const char *resume;    /* a model file whose values are taken at the start of a job (not when it

@@ -5,7 +5,7 @@
  * A file that is no longer among the best is removed only when a checkpoint knows that: a job that is
  * killed goes on from the checkpoint before, and may come to another result for the epoch that
  * displaced it. For the same reason model.best is made again from its epoch's file by a process that
- * takes over. */
+ * takes over, which also removes the files of epochs that are yet to come. */
 #include "runner/runner.h"
 
 #include "base/file.h"
@@ -13,6 +13,7 @@
 #include "base/values.h"
 #include "train/dp.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,11 +220,37 @@ static size_t removable(adl_runner *runner)
     return info.busy || info.last_status != ADL_OK ? 0 : runner->dropped_saved;
 }
 
+/* After a kill: files of this epoch and later ones that nobody has kept are those of the run that was lost. */
+static void remove_lost(adl_runner *runner)
+{
+    adli_buf folder;
+    if (runner->lost_removed ||
+        (!runner->restored && adl_context_env(runner->ctx)->restarts == 0) ||
+        adli_runner_path(runner, &folder, "checkpoints", NULL) != ADL_OK)
+        return;
+    DIR *dir = opendir(folder.data);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        char name[FILE_NAME_BYTES];
+        int epoch;
+        if (sscanf(entry->d_name, "model.%9d.adl", &epoch) != 1 || epoch < runner->epoch ||
+            is_kept(runner, epoch))
+            continue;
+        snprintf(name, sizeof name, "model.%04d.adl", epoch);
+        if (strcmp(name, entry->d_name) == 0)
+            unlinkat(dirfd(dir), name, 0);
+    }
+    runner->lost_removed = dir != NULL;
+    if (dir)
+        closedir(dir);
+    adli_buf_fini(&folder);
+}
+
 adl_status adli_keep_epoch(adl_runner *runner)
 {
     adl_status status = judge(runner);
     if (status != ADL_OK || !runner->logdir || adl_rank(runner->ctx) != 0)
         return status;
+    remove_lost(runner);
     status = write_model(runner);
     if (status == ADL_OK)
         status = restore_best(runner);

@@ -336,6 +336,8 @@ adl_status adl_runner_new(adl_context *ctx, const adl_runner_options *given, adl
         return adli_fail_memory("runner");
     runner->ctx = ctx;
     runner->options = *options;
+    if (options->save_best && options->keep_best == 0)
+        runner->options.keep_best = 1; /* what model.best is made of again after a kill */
     runner->loader_count = loaders;
     status = adli_context_own(ctx, runner, &owned);
     if (status != ADL_OK)

@@ -95,6 +95,7 @@ struct adl_runner {
     adl_tensorboard *boards[ADLI_RUNNER_TABLES];
     bool best_synced;     /* model.best is the state's best, or there is nothing to make it from */
     size_t dropped_saved; /* of state.dropped, how many the last save knew */
+    bool lost_removed;    /* files of epochs that a kill has undone are gone */
 };
 
 /* history.c */

@@ -13,6 +13,7 @@ typedef struct plan {
     int stop_epoch, stop_batch; /* 0: never */
     const char *stop_key;
     bool best_on_end;
+    bool first_is_best;  /* the one of the largest loss; and only that is kept */
     int stop_vote_rank;  /* this rank asks to end the training in epoch 2; -1: none */
     int stop_vote_batch; /* at this batch of training; 0: at the end of the epoch */
     float w[ADLT_REPLICAS_MAX][TINY_WIDTH];
@@ -63,7 +64,8 @@ static void train(adlt_replica *replica)
     options.callbacks = &callback;
     options.callback_count = 1;
     options.load_best_on_end = to->best_on_end;
-    options.keep_best = 2;
+    options.keep_best = to->first_is_best ? 0 : 2;
+    options.maximize = to->first_is_best;
     adl_status status = adl_runner_train(replica->ctx, &options);
     if (status != ADL_OK && status != ADL_EINTR)
         ADLT_FAIL("rank %d: %s", replica->rank, adl_error());
@@ -228,6 +230,43 @@ TEST(the_best_model_is_made_again_after_a_kill)
     job.restarts = 1;
     run(&job, 1, 0); /* epoch 2 is better: model.best is its */
     CHECK(model_file(logs, "model.best.adl", w) && memcmp(w, first, sizeof w) != 0);
+    adlt_tempdir_remove(directory);
+}
+
+/* What a run wrote that was killed after the checkpoint: epochs that were better, and other files of them. */
+TEST(nothing_of_a_lost_run_is_left)
+{
+    static const char *const lost[] = {"model.0002.adl", "model.0003.adl", "model.12345.adl"};
+    char *directory = adlt_tempdir();
+    const char *logs = in_dir(directory, "logs");
+    plan part = {.logdir = logs,
+                 .epochs = 3,
+                 .first_is_best = true,
+                 .stop_epoch = 2,
+                 .stop_batch = 3,
+                 .stop_key = "train",
+                 .stop_vote_rank = -1};
+    adlt_job job = {.checkpoint = in_dir(directory, "ck"), .user = &part};
+    float w[TINY_WIDTH], first[TINY_WIDTH];
+    char path[512];
+    run(&job, 1, 143);
+    CHECK(model_file(logs, "model.best.adl", first));
+    CHECK_OK(adli_file_write(in_dir(directory, "logs/checkpoints/model.best.adl"), "x", 1));
+    for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s", logs, lost[i]);
+        CHECK_OK(adli_file_write(path, "x", 1));
+    }
+    snprintf(path, sizeof path, "%s/checkpoints/model.0009.adl.mine", logs);
+    CHECK_OK(adli_file_write(path, "x", 1));
+    part.stop_epoch = 0;
+    job.restarts = 1;
+    run(&job, 1, 0);
+    CHECK(model_file(logs, "model.best.adl", w) && memcmp(w, first, sizeof w) == 0);
+    CHECK_INT(access(path, F_OK), 0); /* not a name of ours */
+    for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s", logs, lost[i]);
+        CHECK_INT(access(path, F_OK), -1);
+    }
     adlt_tempdir_remove(directory);
 }
 
