@@ -118,7 +118,9 @@ has and_says_so "got SIGINT again: killing 2 replicas" "$(cat "$tmp/err")"
     until [ -e '"$tmp"'/gone ]; do sleep 0.02; done; kill -ABRT $$' >"$tmp/out" 2>"$tmp/err" &
 pid=$!
 wait_for "$tmp/out" pid
-kill -TERM "$(sed -n 's/.*pid //p' "$tmp/out")"
+peer=$(sed -n 's/.*pid //p' "$tmp/out")
+kill -TERM "$peer"
+while grep -qs '^State:.[^Z]' "/proc/$peer/status"; do sleep 0.02; done # it may take its time
 touch "$tmp/gone"
 wait $pid
 want a_peer_that_left_is_no_failure "143 0" "$? $(grep -c 'was killed by' "$tmp/err")"
