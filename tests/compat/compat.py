@@ -44,7 +44,12 @@ def run(program, replicas, lib):
                        ADAPTDL_CHECKPOINT_PATH=folder)
             processes.append(subprocess.Popen([os.environ["ADL_COMPAT_PYTHON"], HERE / f"{program}.py"], env=env,
                                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        try:
+            outputs = [process.communicate(timeout=300)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
     for process, output in zip(processes, outputs):
         if process.returncode != 0:
             return output[-1500:]

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import random
 
 import harness
 
@@ -16,6 +17,8 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset  # noqa: E402
 
 from adaptdl import contrib, dl  # noqa: E402
+from adaptdl.dl.checkpoint import load_checkpoint  # noqa: E402
+from adaptdl.dl.elastic import ElasticEngine  # noqa: E402
 from dl_common import data, events, loaders, network, parts, rows  # noqa: E402
 
 RIGHT = dict(valid_loader="valid", valid_metric="loss", minimize_valid_metric=True)
@@ -473,6 +476,81 @@ def test_schedules():
         rates(make=plateau)
 
 
+def test_what_is_no_number_is_never_the_best(tmp_path):
+    for minimize in (True, False):
+        save = dl.CheckpointCallback(tmp_path, "valid", "m", minimize=minimize, topk=3)
+        train(callbacks=[scripted([float("nan"), 0.5, 0.6]), save], num_epochs=3)
+        text = (tmp_path / "model.storage.json").read_text()
+        assert [item["metric"] for item in json.loads(text)["storage"]] == sorted([0.5, 0.6], reverse=not minimize) + [None]
+        assert "NaN" not in text
+    stop = dl.EarlyStoppingCallback(patience=2, loader_key="valid", metric_key="m", minimize=True)
+    runner = train(num_epochs=9, callbacks=[scripted([float("nan"), 0.5, float("nan"), 0.4] + [float("nan")] * 5), stop])
+    assert sorted(runner.experiment_metrics) == [1, 2, 3, 4, 5, 6] and stop.best_score == 0.4
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_checkpoint_executes_nothing(tmp_path):
+    path, made = str(tmp_path / "model.pth"), str(tmp_path / "made")
+    torch.save({"model_state_dict": {}, "x": Evil(made)}, path)
+    for load in (load_checkpoint, lambda path: train(resume=path)):
+        with pytest.raises(ValueError, match=r"model.pth: it names \w+\.mkdir.*trusted=True"):
+            load(path)
+    assert not os.path.exists(made)
+    load_checkpoint(path, trusted=True)
+    assert os.path.exists(made)
+
+
+def test_schedules_with_functions_of_their_own_are_saved_without():
+    from adaptdl import _original
+    from adaptdl.torch.parallel import _State
+    states = []
+    for steps in (3, 0):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+        for _ in range(steps):
+            optimizer.step()
+            schedule.step()
+        states.append(_State(f"one-cycle-{steps}", model, optimizer, schedule))
+    file = io.BytesIO()
+    states[0].save(file)
+    assert _original.read_torch(io.BytesIO(file.getvalue()))["lr_scheduler"]["last_epoch"] == 3
+    states[1].load(io.BytesIO(file.getvalue()))
+    rates = []
+    for state in states:
+        state.optimizer.step()
+        state.lr_scheduler.step()
+        rates.append(state.lr_scheduler.get_last_lr())
+    assert rates[0] == rates[1] and states[1].lr_scheduler.last_epoch == 4
+    evil = io.BytesIO()
+    torch.save({"model": Evil("nowhere/at/all")}, evil)
+    with pytest.raises(ValueError, match=r"one-cycle-0: it names \w+\.mkdir.*trusted=True"):
+        states[1].load(io.BytesIO(evil.getvalue()))
+
+
+def test_the_engine_of_the_constructor_is_kept_and_others_are_not():
+    mine = dl.CPUEngine()
+    runner = dl.SupervisedRunner(engine=mine)
+    train(runner)
+    assert runner.engine is mine
+    runner = dl.SupervisedRunner()
+    train(runner, cpu=True)
+    train(runner, cpu=True, amp="bf16")
+    assert runner.engine.amp is torch.bfloat16
+    elastic = ElasticEngine(device="cpu")
+    runner = dl.SupervisedRunner(engine=elastic)
+    runner.run = lambda: None
+    train(runner)
+    assert runner.get_engine() is elastic
+
+
 def test_early_stopping():
     stop = dl.EarlyStoppingCallback(patience=2, loader_key="valid", metric_key="m", minimize=True)
     runner = train(num_epochs=9, callbacks=[scripted([0.5, 0.4, 0.4, 0.6, 0.1]), stop])
@@ -776,6 +854,60 @@ def test_samplers_of_other_kinds_are_drawn_from():
     assert len(set(places)) == 2 and places[0] == places[3] and places[4] == places[5]  # by the epoch alone
     assert len(drawn[0]) == 50 and max(places[0]) < 25
     assert torch.equal(drawn[0][3][0], data(50)[places[4][3]][0])
+
+
+class Shuffled(torch.utils.data.Sampler):
+    """A sampler whose random numbers are not PyTorch's."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __len__(self):
+        return 9
+
+    def __iter__(self):
+        places = list(range(9))
+        if self.how == "random":
+            random.shuffle(places)
+        else:
+            pytest.importorskip("numpy").random.shuffle(places)
+        return iter(places)
+
+
+@pytest.mark.parametrize("how", ["random", "numpy"])
+def test_all_processes_draw_the_same(how):
+    from adaptdl.dl.loaders import distributed_loader, elastic_loader
+    pytest.importorskip("numpy")
+    made, shares = [], []
+    for rank in range(2):
+        random.seed(rank)
+        before = random.getstate()
+        loader = DataLoader(torch.arange(9), batch_size=4, sampler=Shuffled(how))
+        drawn = elastic_loader("train", loader, 1).dataset
+        drawn.draw(3)
+        made.append(drawn.places)
+        share = distributed_loader("train", loader, rank, 2, 1)
+        share.sampler.set_epoch(3)
+        shares += torch.cat(list(share)).tolist()
+        assert random.getstate() == before
+        share.sampler.set_epoch(4)
+        assert torch.cat(list(share)).tolist() != shares[-5:]
+    assert made[0] == made[1] and sorted(set(shares)) == list(range(9)) and len(shares) == 10
+
+
+def test_processes_share_what_a_sampler_draws():
+    """A part of the data stays a part, weights stay weights, and a number of examples stays that."""
+    from adaptdl.dl.loaders import _Drawn, distributed_loader, elastic_loader
+    kinds = torch.utils.data
+    for sampler, count in ((kinds.SubsetRandomSampler(range(10, 20)), 10),
+                           (kinds.WeightedRandomSampler([0.0] * 10 + [1.0] * 10 + [0.0] * 10, 30), 30),
+                           (kinds.RandomSampler(range(10, 20), num_samples=4), 4),
+                           (type("Mine", (kinds.SequentialSampler,), {})(range(6)), 6)):
+        loader = DataLoader(torch.arange(30), batch_size=4, sampler=sampler)
+        seen = [torch.cat(list(distributed_loader("valid", loader, rank, 2))).tolist() for rank in range(2)]
+        assert len(seen[0]) == len(seen[1]) == count // 2
+        assert {place // 10 for share in seen for place in share} == {0 if count < 10 else 1}
+        assert isinstance(elastic_loader("valid", loader, 1).dataset, _Drawn)
 
 
 class Stream(torch.utils.data.IterableDataset):

@@ -1,6 +1,7 @@
 """The callbacks that come with the runner."""
 
 import functools
+import math
 import time
 
 import torch
@@ -472,8 +473,9 @@ class EarlyStoppingCallback(Callback):
     def on_epoch_end(self, runner):
         """Is it better?"""
         score = epoch_metric(runner, self.loader_key, self.metric_key, type(self).__name__)
-        better = self.best_score is None or (score < self.best_score - self.min_delta if self.minimize
-                                             else score > self.best_score + self.min_delta)
+        better = not math.isnan(score) and (
+            self.best_score is None or (score < self.best_score - self.min_delta if self.minimize
+                                        else score > self.best_score + self.min_delta))
         if better:
             self.best_score, self.num_no_improvement_epochs = score, 0
             return

@@ -2,11 +2,13 @@
 
 import inspect
 import json
+import math
 import os
 import shutil
 
 import torch
 
+from adaptdl import _original
 from adaptdl.dl.callback import ICheckpointCallback
 from adaptdl.dl.callbacks import epoch_metric
 from adaptdl.dl.loggers import write_whole
@@ -17,25 +19,32 @@ _WEIGHTS_ONLY = "weights_only" in inspect.signature(torch.load).parameters
 _PARTS = ("model", "criterion", "optimizer", "scheduler")
 
 
-def load_checkpoint(path):
-    """What a checkpoint's file holds, on the processor. Nothing in it is executed where PyTorch can do
-    without (from 2.0 on), unless a learning-rate schedule in it has objects of its own.
+def load_checkpoint(path, trusted=False):
+    """What a checkpoint's file holds, on the processor. Nothing in it is executed unless it is trusted.
 
     Args:
         path (str): The file.
+        trusted (bool): Whether it may execute what it names. Only files of one's own are to be trusted.
 
     Raises:
         FileNotFoundError: If there is none.
+        ValueError: If it holds more than tensors, numbers and containers, and is not trusted.
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"checkpoint {path}: there is no such file")
-    if not _WEIGHTS_ONLY:
-        return torch.load(path, map_location="cpu")
-    import pickle
+    if trusted:
+        return torch.load(path, map_location="cpu", **({"weights_only": False} if _WEIGHTS_ONLY else {}))
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError):
-        return torch.load(path, map_location="cpu", weights_only=False)
+        with open(path, "rb") as file:
+            return _original.read_torch(file)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {path}: {error}; if you wrote it yourself, load_checkpoint(path, trusted=True) "
+                         "reads it, executes what it names, and resume= takes what it gives") from error
+
+
+def resumed(resume):
+    """What ``resume=`` stands for: a file, or what :func:`load_checkpoint` gave."""
+    return resume if isinstance(resume, dict) else load_checkpoint(resume)
 
 
 def _states(value, unwrap):
@@ -80,6 +89,7 @@ def unpack_checkpoint(runner, checkpoint, path, parts=_PARTS):
         bool: Was it a checkpoint of everything?
     """
     unwrap = runner.engine.unwrap_model
+    path = "given" if isinstance(path, dict) else path
     if not isinstance(checkpoint, dict) or "model_state_dict" not in checkpoint:
         _put(runner.model, checkpoint, unwrap, f"checkpoint {path}: models")
         return False
@@ -161,7 +171,8 @@ class CheckpointCallback(ICheckpointCallback):
             score = float(epoch_metric(runner, self.loader_key, self.metric_key, type(self).__name__))
         path = self._path(f"{runner.epoch_step:04d}")
         self._storage = [item for item in self._storage if item[0] != path] + [(path, score)]
-        self._storage.sort(key=lambda item: item[1], reverse=not self.minimize)
+        sign = 1 if self.minimize else -1
+        self._storage.sort(key=lambda item: (math.isnan(item[1]), sign * item[1]))  # what is no number comes last
         gone, self._storage = self._storage[self.topk:], self._storage[:self.topk]
         if runner.engine.is_main_process:
             self._write(runner, path, [item[0] for item in gone])
@@ -186,7 +197,7 @@ class CheckpointCallback(ICheckpointCallback):
             self._dropped = []
         listed = {"logdir": self.logdir, "topk": self.topk, "loader_key": self.loader_key,
                   "metric_key": self.metric_key, "minimize": bool(self.minimize),
-                  "storage": [{"logpath": item, "metric": metric} for item, metric in self._storage]}
+                  "storage": [{"logpath": item, "metric": None if math.isnan(metric) else metric} for item, metric in self._storage]}
         write_whole(os.path.join(self.logdir, f"{self.mode}.storage.json"),
                     lambda file: json.dump(listed, file, indent=2, ensure_ascii=False))
 
@@ -198,7 +209,7 @@ class CheckpointCallback(ICheckpointCallback):
         if self.load_best_on_end and self._storage:
             runner.engine.wait_for_everyone()
             path = self._storage[0][0]
-            unpack_checkpoint(runner, load_checkpoint(path), path, ("model",))
+            unpack_checkpoint(runner, load_checkpoint(path, trusted=True), path, ("model",))  # ours
 
 
 def _copy(path, file):

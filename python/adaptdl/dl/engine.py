@@ -382,7 +382,7 @@ class DistributedDataParallelEngine(Engine):
 
     def prepare_loader(self, key, loader, seed=0):
         """This process's share of the data."""
-        return distributed_loader(key, loader, self.process_index, self.num_processes)
+        return distributed_loader(key, loader, self.process_index, self.num_processes, seed)
 
     def prepare_model(self, model):
         """The model in ``DistributedDataParallel``; one without parameters to train as it is."""

@@ -1,5 +1,7 @@
 """The loaders of a run: checked, and made into loaders of the engine's kind."""
 
+import random
+import sys
 import warnings
 
 import torch
@@ -96,7 +98,7 @@ def loader_samples(loader):
     return count // size * size if loader.drop_last and size else count
 
 
-def distributed_loader(key, loader, rank, count):
+def distributed_loader(key, loader, rank, count, seed=0):
     """This process's share of a loader; ``batch_size`` is that of each process.
 
     Args:
@@ -104,6 +106,7 @@ def distributed_loader(key, loader, rank, count):
         loader (DataLoader): The loader.
         rank (int): This process.
         count (int): How many processes there are.
+        seed (int): For samplers of other kinds than PyTorch's own.
     """
     if not isinstance(loader, DataLoader) or isinstance(loader.sampler, DistributedSampler):
         return loader
@@ -113,9 +116,56 @@ def distributed_loader(key, loader, rank, count):
     if type(loader.batch_sampler) is not BatchSampler:
         raise ValueError(f"loader {key!r}: batches of a {type(loader.batch_sampler).__name__} cannot be divided "
                          f"among {count} processes; divide them in get_loaders(), by self.engine.process_index")
-    shuffle = not isinstance(loader.sampler, SequentialSampler)
-    sampler = DistributedSampler(loader.dataset, count, rank, shuffle=shuffle)
+    if not _whole(loader):
+        sampler = _DrawnShare(loader.sampler, rank, count, seed)
+    else:
+        sampler = DistributedSampler(loader.dataset, count, rank, shuffle=type(loader.sampler) is RandomSampler)
     return _remake(loader, DataLoader, sampler=sampler, batch_size=loader.batch_size)
+
+
+def _whole(loader):
+    """Does its sampler go over all of the data once, in order or in any order? Others mean something."""
+    sampler = loader.sampler
+    if type(sampler) is SequentialSampler:
+        return True
+    return type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(loader.dataset)
+
+
+def _draw(sampler, seed):
+    """What a sampler of the program's own draws in an epoch: the same in every process, wherever it takes its
+    random numbers from."""
+    generator = getattr(sampler, "generator", None)
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(seed)
+    numpy, ours = sys.modules.get("numpy"), random.getstate()
+    theirs = numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if numpy:
+                numpy.random.seed(seed % 2**32)
+            return list(sampler)
+    finally:
+        random.setstate(ours)
+        if numpy:
+            numpy.random.set_state(theirs)
+
+
+class _DrawnShare(DistributedSampler):
+    """A process's share of what a sampler of the program's own draws; the first ones again where it does not
+    divide."""
+
+    def __init__(self, sampler, rank, count, seed):
+        super().__init__(sampler, count, rank, shuffle=False, seed=seed)
+        self.sampler = sampler
+
+    def __iter__(self):
+        drawn = _draw(self.sampler, self.seed + self.epoch)
+        share = drawn[self.rank::self.num_replicas]
+        if drawn and len(share) < -(-len(drawn) // self.num_replicas):
+            share.append(drawn[0])
+        return iter(share)
 
 
 class _Drawn(torch.utils.data.Dataset):
@@ -127,12 +177,7 @@ class _Drawn(torch.utils.data.Dataset):
         self.places = []
 
     def draw(self, epoch):
-        generator = getattr(self.sampler, "generator", None)
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(self.seed + epoch)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed + epoch)
-            self.places = list(self.sampler)
+        self.places = _draw(self.sampler, self.seed + epoch)
 
     def __len__(self):
         return len(self.sampler)
@@ -170,9 +215,8 @@ def elastic_loader(key, loader, seed):
         raise ValueError(f"loader {key!r}: elastic training makes its own batches; a "
                          f"{type(loader.batch_sampler).__name__} cannot be used")
     sampler, size = loader.sampler, loader.batch_size
-    if isinstance(sampler, (SequentialSampler, RandomSampler, DistributedSampler)) \
-            and not getattr(sampler, "replacement", False) and len(loader.dataset) > 0:
-        shuffle = getattr(sampler, "shuffle", isinstance(sampler, RandomSampler))
+    if (isinstance(sampler, DistributedSampler) or _whole(loader)) and len(loader.dataset) > 0:
+        shuffle = getattr(sampler, "shuffle", type(sampler) is RandomSampler)
         return _remake(loader, AdaptiveDataLoader, batch_size=size, shuffle=shuffle)
     drawn = _Drawn(loader.dataset, sampler, seed)
     return _remake(loader, lambda _, **settings: _DrawnLoader(drawn, **settings), batch_size=size)

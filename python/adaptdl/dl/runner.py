@@ -10,7 +10,7 @@ from torch.utils.data.distributed import DistributedSampler
 from adaptdl import _core, checkpoint
 from adaptdl.dl import spawn
 from adaptdl.dl.callback import ICallback, callback_is, sort_callbacks
-from adaptdl.dl.checkpoint import CheckpointCallback, load_checkpoint, unpack_checkpoint
+from adaptdl.dl.checkpoint import CheckpointCallback, resumed, unpack_checkpoint
 from adaptdl.dl.elastic import ElasticEngine, RunnerState, launched
 from adaptdl.dl.engine import DistributedDataParallelEngine, Engine, default_engine, each, to_device
 from adaptdl.dl.loaders import check_loaders, loader_batch_size, loader_samples
@@ -273,7 +273,7 @@ class IRunner(ICallback):
         self.first_epoch = 0
         if self._resume_path is None:
             return
-        found = load_checkpoint(self._resume_path)
+        found = resumed(self._resume_path)
         if unpack_checkpoint(self, found, self._resume_path):
             self.first_epoch = self.epoch_step = int(found.get("epoch_step", 0))
             self.batch_step, self.sample_step = int(found.get("batch_step", 0)), int(found.get("sample_step", 0))

@@ -13,8 +13,7 @@ from adaptdl.dl.callbacks import (
     BackwardCallback, BatchOverfitCallback, CheckRunCallback, CriterionCallback, OptimizerCallback,
     ProfilerCallback, SchedulerCallback, TimerCallback,
 )
-from adaptdl.dl.checkpoint import CheckpointCallback, load_checkpoint, unpack_checkpoint
-from adaptdl.dl.elastic import ElasticEngine
+from adaptdl.dl.checkpoint import CheckpointCallback, resumed, unpack_checkpoint
 from adaptdl.dl.engine import Engine, default_engine, each
 from adaptdl.dl.loggers import CSVLogger, ConsoleLogger, TensorboardLogger
 from adaptdl.dl.progress import TqdmCallback
@@ -35,6 +34,7 @@ class Runner(IRunner):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._seed, self._hparams, self._num_epochs, self._trial = 42, None, 1, None
+        self._own_engine = self.engine  # each call of train picks anew where there is none
         self._engine = self._model = self._loaders = None
         self._criterion = self._optimizer = self._scheduler = None
         self._callbacks = self._loggers = None
@@ -133,7 +133,7 @@ class Runner(IRunner):
             hparams (dict): Hyperparameters, for loggers.
             num_epochs (int): How many epochs.
             logdir (str): Where checkpoints and logs go; None: nowhere.
-            resume (str): A checkpoint's file to start with: a model's parameters, or everything
+            resume (str or dict): A checkpoint's file (or what ``load_checkpoint`` gave) to start with: a model's parameters, or everything
                 (``CheckpointCallback(mode="runner")``), and then the epochs go on from there.
             valid_loader, valid_metric (str): The metric by which epochs are compared.
             minimize_valid_metric (bool): Whether less of it is better.
@@ -163,7 +163,7 @@ class Runner(IRunner):
         if max_batch_size is None and (local_bsz_bounds is not None or gradient_accumulation):
             raise ValueError("local_bsz_bounds and gradient_accumulation need max_batch_size")
         precision = amp or fp16 or apex
-        self._engine = engine or self._engine_given or default_engine(cpu, precision, ddp)
+        self._engine = engine or self._own_engine or default_engine(cpu, precision, ddp)
         self._trial, self._loggers, self._loaders = trial, loggers, loaders
         self._model = model if model is not None else self.model
         self._criterion, self._optimizer, self._scheduler = criterion, optimizer, scheduler
@@ -179,10 +179,6 @@ class Runner(IRunner):
             self._autoscale = (max_batch_size, local_bsz_bounds, gradient_accumulation)
         self._check_keys()
         self.run()
-
-    @property
-    def _engine_given(self):
-        return self.engine if isinstance(self.engine, Engine) and not isinstance(self.engine, ElasticEngine) else None
 
     def _check_keys(self):
         """The loader of the valid metric is one of the loaders."""
@@ -222,7 +218,7 @@ class Runner(IRunner):
         self.engine.setup()
         self.model = each(self.model, self.engine.unwrap_model)
         if resume is not None:
-            unpack_checkpoint(self, load_checkpoint(resume), resume, ("model",))
+            unpack_checkpoint(self, resumed(resume), resume, ("model",))
         each(self.model, lambda part: part.to(self.engine.device).train(False))
         set_global_seed(seed)
         for batch in loader:
@@ -250,7 +246,7 @@ class Runner(IRunner):
                                   "to save")
         if model is None and self.model is None:
             raise ValueError("evaluate_loader: there is no model; give it as model=")
-        self.train(loaders={"valid": loader}, model=model, engine=engine, callbacks=callbacks, num_epochs=1,
+        self.train(loaders={"valid": loader}, model=model, engine=engine or self._engine, callbacks=callbacks, num_epochs=1,
                    valid_loader="valid", seed=seed, verbose=verbose)
         return dict(self.loader_metrics)
 

@@ -2,7 +2,6 @@
 that follow the batch size, and states that survive restarts."""
 
 import inspect
-import pickle
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -14,27 +13,26 @@ from adaptdl.torch.scaling_rules import AdamScale, AdaScale, ScalingRuleBase
 
 __all__ = ["AdaptiveDataParallel"]
 
-_WEIGHTS_ONLY = "weights_only" in inspect.signature(torch.load).parameters
-
-
 def _load(file):
-    """torch.load on the CPU; without executing anything, if the contents allow. A learning-rate schedule
-    may contain objects of the program's own, which only pickle brings back."""
-    if not _WEIGHTS_ONLY:
-        return torch.load(file, map_location="cpu")
-    place = file.tell()
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError):
-        file.seek(place)
-        return torch.load(file, map_location="cpu", weights_only=False)
+    """torch.load on the CPU, of a file that may execute what it likes."""
+    kwargs = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
+    return torch.load(file, map_location="cpu", **kwargs)
+
+
+def _state_of(part):
+    """Its state_dict; of schedules without functions, which the program gives again and a file should not."""
+    state = part.state_dict()
+    if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)):
+        return state
+    return {key: value for key, value in state.items() if not callable(value)}
 
 
 class _State(checkpoint.State):
     """Everything that a wrapper trains, in one state of the checkpoint."""
 
-    def __init__(self, name, model, optimizer, lr_scheduler=None, mp_scaler=None):
+    def __init__(self, name, model, optimizer, lr_scheduler=None, mp_scaler=None, trusted=False):
         super().__init__(name)
+        self.trusted = trusted
         self.name, self.progress = name, None
         self.model, self.optimizer = model, optimizer
         self.lr_scheduler, self.mp_scaler = lr_scheduler, mp_scaler
@@ -56,12 +54,12 @@ class _State(checkpoint.State):
         return 1.0 if self.adp is None else self.adp.scaling_rule.lr_factor
 
     def save(self, fileobj):
-        torch.save({name: part.state_dict() for name, part in self.parts.items()}, fileobj)
+        torch.save({name: _state_of(part) for name, part in self.parts.items()}, fileobj)
 
     def load(self, fileobj):
         saved = _original.read_wrapper(self.name, fileobj)
         if saved is None:
-            saved = _load(fileobj)
+            saved = _load(fileobj) if self.trusted else self._read(fileobj)
         else:  # the original keeps its statistics with the optimizer's state
             statistics = saved["optimizer"]["state"].pop("gns", {})
             self.progress = float(statistics.get("progress", 0.0))
@@ -71,6 +69,13 @@ class _State(checkpoint.State):
                 ", ".join(missing)))
         for name, part in self.parts.items():
             part.load_state_dict(saved[name])
+
+    def _read(self, fileobj):
+        try:
+            return _original.read_torch(fileobj)
+        except ValueError as error:
+            raise ValueError(f"the checkpoint's {self.name}: {error}; AdaptiveDataParallel(..., trusted=True) "
+                             "executes what it names") from error
 
 
 class AdaptiveDataParallel(DistributedDataParallel):
@@ -91,6 +96,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         scaling_rule (ScalingRuleBase): How the learning rate follows the batch size; None means
             ``AdamScale`` for Adam and AdamW, ``AdaScale`` for other optimizers.
         name (str): Its name in checkpoints. Programs with several wrappers give each another.
+        trusted (bool): Whether a checkpoint may hold objects of the program's own classes, in a schedule's
+            state say: reading it executes what it names.
         **kwargs: As for ``DistributedDataParallel``.
 
     Raises:
@@ -99,7 +106,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
     """
 
     def __init__(self, model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=None,
-                 name="adaptdl-dataparallel", **kwargs):
+                 name="adaptdl-dataparallel", trusted=False, **kwargs):
         if scaling_rule is not None and not isinstance(scaling_rule, ScalingRuleBase):
             raise TypeError("scaling_rule must be a ScalingRuleBase, not "
                             f"{type(scaling_rule).__name__}")
@@ -108,7 +115,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         super().__init__(model, **kwargs)
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
         self.name = name
-        self._state = _State(name, model, optimizer, lr_scheduler, mp_scaler)
+        self._state = _State(name, model, optimizer, lr_scheduler, mp_scaler, trusted)
         checkpoint.load_state(self._state)
         self.gns = (AdamGradientNoiseScale if adam else GradientNoiseScale)(self, optimizer, mp_scaler)
         self.scaling_rule = scaling_rule or (AdamScale() if adam else AdaScale())
