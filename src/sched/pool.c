@@ -330,30 +330,34 @@ static void take_back(adli_pool *pool, adli_pool_entry *entry, uint64_t id)
         for (size_t i = 0; i < on->count; i++)
             if (on->points[i].by != id)
                 on->points[kept++] = on->points[i];
-        if (kept == on->count)
+        bool limits = on->has_limits && on->limits_by == id;
+        if (kept == on->count && !limits)
             continue;
         on->count = kept;
+        on->has_limits &= !limits;
         touch(pool, entry, t);
+    }
+    if (entry->has_grad && entry->grad_by == id) {
+        entry->has_grad = false; /* the next report brings them */
+        entry->version = ++pool->clock;
     }
 }
 
-/* Is there a point of another job than these? */
-static bool others_taught(const adli_pool_entry *entry, uint64_t one, uint64_t two)
+/* Are all points of others than this one the work of a single one? */
+static bool one_other(const adli_pool_entry *entry, uint64_t besides, uint64_t *other)
 {
+    bool found = false;
     for (int t = 0; t < ADL_MAX_TYPES; t++)
-        for (size_t i = 0; i < entry->types[t].count; i++)
-            if (entry->types[t].points[i].by != one && entry->types[t].points[i].by != two)
-                return true;
-    return false;
-}
-
-static uint64_t first_teacher(const adli_pool_entry *entry, uint64_t besides)
-{
-    for (int t = 0; t < ADL_MAX_TYPES; t++)
-        for (size_t i = 0; i < entry->types[t].count; i++)
-            if (entry->types[t].points[i].by != besides)
-                return entry->types[t].points[i].by;
-    return 0;
+        for (size_t i = 0; i < entry->types[t].count; i++) {
+            uint64_t by = entry->types[t].points[i].by;
+            if (by == besides)
+                continue;
+            if (found && by != *other)
+                return false;
+            *other = by;
+            found = true;
+        }
+    return found;
 }
 
 /* The job's measurements contradict the pool's. It goes; and where the pool is the work of one single
@@ -361,8 +365,8 @@ static uint64_t first_teacher(const adli_pool_entry *entry, uint64_t besides)
 static void part(adli_pool *pool, adli_pool_member *member)
 {
     adli_pool_entry *entry = member->entry;
-    uint64_t other = first_teacher(entry, member->id);
-    bool single = other != 0 && !others_taught(entry, member->id, other);
+    uint64_t other = 0;
+    bool single = one_other(entry, member->id, &other);
     take_back(pool, entry, member->id);
     if (single)
         take_back(pool, entry, other);
@@ -458,6 +462,20 @@ static bool changed(const adli_pool_member *member, const adli_pool_news *news)
            memcmp(member->speeds, news->speeds, sizeof news->speeds) != 0;
 }
 
+/* Once it is clear that it belongs: what a newcomer is told before its first report. */
+static void share_facts(const adli_pool_member *member, int type)
+{
+    adli_pool_entry *entry = member->entry;
+    entry->types[type].limits = member->limits;
+    entry->types[type].has_limits = true;
+    entry->types[type].limits_by = member->id;
+    if (entry->has_grad)
+        return;
+    entry->grad = member->model.grad;
+    entry->has_grad = true;
+    entry->grad_by = member->id;
+}
+
 adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_pool_news *news)
 {
     if (!changed(member, news))
@@ -477,18 +495,13 @@ adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_
     status = find_entry(pool, member);
     if (status != ADL_OK || !member->entry)
         return status;
-    member->entry->types[type].limits = news->limits;
-    member->entry->types[type].has_limits = true;
-    if (!member->entry->has_grad) {
-        member->entry->grad = news->model.grad;
-        member->entry->has_grad = true;
-    }
     for (int t = 0; t < ADL_MAX_TYPES && status == ADL_OK; t++)
         status = adli_pool_fit(&member->entry->types[t]);
     if (status == ADL_OK && contradicts(member)) {
         part(pool, member);
         return ADL_OK;
     }
+    share_facts(member, type);
     double deltas[ADL_MAX_TYPES];
     for (int t = 0; t < ADL_MAX_TYPES; t++)
         deltas[t] = adli_pool_delta(&member->entry->types[t], member, t);

@@ -11,7 +11,7 @@
  *   profile(job) = its own points, and for every (R, multi) that it did not measure the pool's, times
  *                  exp(delta(job))
  *
- * A job whose measurements fit no delta is something else under the same name: it leaves, its points are
+ * A job whose measurements fit no delta is something else under the same name: it leaves, what it taught is
  * taken back, and it is on its own from then on. Pure: no clock, no files; bounded. One thread. */
 #ifndef ADLI_POOL_H
 #define ADLI_POOL_H

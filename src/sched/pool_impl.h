@@ -4,6 +4,9 @@
 
 #include "sched/pool.h"
 
+/* Whoever taught what was loaded. Members count from 1. */
+enum { ADLI_POOL_TEACHER_GONE = 0 };
+
 typedef struct adli_pool_point {
     adl_profile_point at; /* times as they would be for a job with delta 0 */
     double measured_s;    /* its optim_time_s as it was measured */
@@ -21,6 +24,7 @@ typedef struct adli_pool_group {
 typedef struct adli_pool_type {
     adl_batch_limits limits; /* of jobs on it: how much a device holds differs by type */
     bool has_limits;
+    uint64_t limits_by; /* the member whose they are */
     adli_pool_point *points;
     size_t count, capacity;
     size_t oldest; /* next to be replaced when full */
@@ -39,6 +43,7 @@ typedef struct adli_pool_entry {
     adl_batch_limits limits;
     adl_grad_params grad; /* of the first report */
     bool has_grad;
+    uint64_t grad_by; /* the member whose they are */
     adli_pool_type types[ADL_MAX_TYPES];
     double work_sum; /* progress at completion of those that finished */
     int finished;

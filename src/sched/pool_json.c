@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { VERSION = 1, TEACHER_GONE = 0 };
+enum { VERSION = 1 };
 
 /* One point: [type, N, R, m, accum_time, optim_time]. */
 enum { POINT_FIELDS = 6 };
@@ -106,7 +106,8 @@ static adl_status read_points(const json_t *item, const int *types, int type_cou
             continue;
         if (adli_grow(&on->points, &on->capacity, on->count + 1, sizeof *on->points) != 0)
             return adli_fail_memory("pool of models");
-        on->points[on->count++] = (adli_pool_point){point, point.optim_time_s, TEACHER_GONE};
+        on->points[on->count++] =
+            (adli_pool_point){point, point.optim_time_s, ADLI_POOL_TEACHER_GONE};
         on->stale = true;
     }
     return status;
@@ -148,6 +149,7 @@ static adl_status read_entry(adli_pool *pool, const json_t *item, const int *typ
         return status;
     entry->grad = grad;
     entry->has_grad = true;
+    entry->grad_by = ADLI_POOL_TEACHER_GONE;
     entry->work_sum = work;
     entry->finished = finished;
     return read_points(item, types, type_count, entry);

@@ -179,6 +179,85 @@ TEST(of_two_that_disagree_neither_is_believed)
     adli_pool_free(pool);
 }
 
+static adl_status tell_more(adli_pool *pool, adli_pool_member *member,
+                            const adl_profile_point *points, adl_grad_params grad, double max_local)
+{
+    adli_pool_news news = {.model = {truth, grad, 128},
+                           .limits = {4096, 16, max_local, true},
+                           .profile = points,
+                           .profile_count = TAUGHT};
+    return adli_pool_tell(pool, member, &news);
+}
+
+TEST(who_leaves_takes_gradients_and_limits_along)
+{
+    adli_pool *pool;
+    adli_pool_member *first, *second, *third, *fourth;
+    adl_profile_point points[TAUGHT], wrong[TAUGHT];
+    adl_goodput prior;
+    teach(points, &truth, 1);
+    teach(wrong, &foreign, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "x", &first));
+    REQUIRE_OK(adli_pool_join(pool, "x", &second));
+    REQUIRE_OK(adli_pool_join(pool, "x", &third));
+    REQUIRE_OK(tell_more(pool, first, wrong, (adl_grad_params){5, 7}, 256));
+    REQUIRE_OK(tell_more(pool, second, points, (adl_grad_params){5, 9}, 17)); /* both go */
+    CHECK(adli_pool_alone(second));
+    REQUIRE_OK(adli_pool_join(pool, "x", &fourth));
+    CHECK(adli_pool_version(pool, fourth) == 0);
+    REQUIRE_OK(tell_more(pool, third, points, (adl_grad_params){0.01, 1}, 256));
+    REQUIRE(adli_pool_prior(pool, fourth, 0, &prior));
+    CHECK_NEAR(prior.grad.var, 1, 1e-12);
+    adli_pool_leave(pool, second);
+    REQUIRE_OK(adli_pool_join(pool, "x", &second));
+    adl_profile_point more = measured(&truth, 2, 6, 100, 1);
+    REQUIRE_OK(tell(pool, second, &more, 1)); /* two have taught it now */
+    double before = rate_of(pool, fourth, 4, 16);
+    CHECK_NEAR(before, true_rate(&truth, 1, 4, 16), 0.02);
+    REQUIRE_OK(tell_more(pool, first, wrong, (adl_grad_params){5, 8}, 17)); /* it goes alone */
+    CHECK(adli_pool_alone(first));
+    CHECK(rate_of(pool, fourth, 4, 16) == before);
+    adli_pool_leave(pool, fourth);
+    adli_pool_leave(pool, third);
+    adli_pool_leave(pool, second);
+    adli_pool_leave(pool, first);
+    adli_pool_free(pool);
+}
+
+/* Who taught what was saved is forgotten: it counts as the work of one. */
+TEST(what_was_loaded_can_be_disowned)
+{
+    adli_pool *pool;
+    adli_pool_member *member, *next;
+    adl_profile_point points[TAUGHT], wrong[TAUGHT];
+    adli_buf text;
+    adli_buf_init(&text, 1 << 20);
+    teach(points, &truth, 1);
+    teach(wrong, &foreign, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    int type;
+    REQUIRE_OK(adli_pool_type_of(pool, "", &type));
+    REQUIRE_OK(adli_pool_join(pool, "x", &member));
+    REQUIRE_OK(tell(pool, member, wrong, TAUGHT));
+    REQUIRE_OK(adli_pool_save(pool, &text));
+    adli_pool_leave(pool, member);
+    adli_pool_free(pool);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_load(pool, text.data, text.length));
+    REQUIRE_OK(adli_pool_join(pool, "x", &member));
+    REQUIRE_OK(tell(pool, member, points, TAUGHT));
+    CHECK(adli_pool_alone(member));
+    REQUIRE_OK(adli_pool_join(pool, "x", &next));
+    CHECK(adli_pool_version(pool, next) == 0);
+    REQUIRE_OK(tell(pool, next, points, TAUGHT));
+    CHECK(!adli_pool_alone(next));
+    adli_pool_leave(pool, next);
+    adli_pool_leave(pool, member);
+    adli_pool_free(pool);
+    adli_buf_fini(&text);
+}
+
 TEST(nonsense_is_left_out)
 {
     adli_pool *pool;
