@@ -210,14 +210,16 @@ static char *write_snapshot(adli_core *core, double now_s)
     return text;
 }
 
-/* Takes the text. */
+/* Takes the text. NULL: the one that is there stays. */
 static void keep_snapshot(adli_core *core, char *snapshot)
 {
+    if (!snapshot)
+        return;
     char *decision = NULL;
     adli_buf out;
     adli_buf_init(&out, 1 << 30);
-    if (snapshot && adl_decision_write(adl_cluster_snapshot(core->cluster),
-                                       adl_cluster_decision(core->cluster), &decision) == ADL_OK) {
+    if (adl_decision_write(adl_cluster_snapshot(core->cluster), adl_cluster_decision(core->cluster),
+                           &decision) == ADL_OK) {
         adli_buf_append(&out, snapshot, strlen(snapshot) - 1);
         adli_jw_raw(&out, "decision", decision);
         adli_jw_close(&out, '}');
@@ -397,7 +399,7 @@ static bool turn(adli_core *core, double now_s)
     }
     adli_core_scale(core);
     adli_core_remove_jobs(core, now_s);
-    adli_core_save_pool(core, now_s);
+    adli_core_save_pool(core, now_s, false);
     return acted || (core->placeless && isinf(core->round_wanted_s));
 }
 
@@ -444,5 +446,6 @@ void *adli_core_controller(void *user)
     while (await_turn(core, adli_core_step(core)))
         ;
     adli_core_answer_call(core); /* one that came just now */
+    adli_core_save_pool(core, adli_core_now(core), true);
     return NULL;
 }

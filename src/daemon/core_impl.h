@@ -296,8 +296,8 @@ adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after);
 void adli_core_application(const adli_kept_job *job, char out[ADLI_APPLICATION_SIZE]);
 /* Makes the pool, with what the store has of it. */
 ADL_MUST adl_status adli_core_load_pool(adli_core *core);
-/* Writes it down when that is due. */
-void adli_core_save_pool(adli_core *core, double now_s);
+/* Writes it down when it has changed and that is due, or at once. */
+void adli_core_save_pool(adli_core *core, double now_s, bool at_once);
 /* What a job that starts on the node should know, as JSON; false: nothing. */
 bool adli_core_prior(const adli_core *core, const adli_kept_job *job, int node, adli_buf *out);
 

@@ -166,7 +166,7 @@ adl_status adli_core_snapshot(adli_core *core, adli_buf *out)
     bool there = core->saved != NULL;
     if (there)
         adli_buf_puts(out, core->saved);
-    core->save = !there;
+    core->save = true; /* the next one, too: of a large round none is kept unasked */
     pthread_mutex_unlock(&core->lock);
     return there ? adli_buf_check(out)
                  : adli_fail(ADL_ENOENT,

@@ -71,23 +71,25 @@ adl_status adli_core_load_pool(adli_core *core)
     return status;
 }
 
-void adli_core_save_pool(adli_core *core, double now_s)
+void adli_core_save_pool(adli_core *core, double now_s, bool at_once)
 {
     uint64_t clock = adli_pool_clock(core->pool);
     if (!core->config.share_models || clock == core->pool_saved ||
-        now_s < core->pool_saved_s + save_every_s)
+        (!at_once && now_s < core->pool_saved_s + save_every_s))
         return;
     adli_buf text;
     adli_buf_init(&text, POOL_MAX_BYTES - 1);
     core->pool_saved_s = now_s;
-    if (adli_pool_save(core->pool, &text) == ADL_OK) {
+    adl_status status = adli_pool_save(core->pool, &text);
+    if (status == ADL_OK) {
         adli_store_begin(core->store);
         adli_store_set(core->store, "pool", text.data);
-        if (adli_store_commit(core->store) == ADL_OK)
-            core->pool_saved = clock;
-        else
-            adli_say(ADL_LOG_WARNING, "what jobs have learned was not written: %s", adl_error());
+        status = adli_store_commit(core->store);
     }
+    if (status == ADL_OK)
+        core->pool_saved = clock;
+    else
+        adli_say(ADL_LOG_WARNING, "what jobs have learned was not written: %s", adl_error());
     adli_buf_fini(&text);
 }
 

@@ -386,6 +386,25 @@ TEST(device_types_do_not_bind_jobs_that_reported)
     close_world(&w);
 }
 
+TEST(a_daemon_that_is_stopped_has_saved_what_jobs_learned)
+{
+    world w;
+    char pool[4096];
+    REQUIRE_OK(open_world(&w, 1, 4));
+    start_labelled(&w, "done", "resnet");
+    REQUIRE_OK(adli_core_hints(w.core, "default", "done", profile_hints, strlen(profile_hints)));
+    step(&w, 31);
+    fake_set(w.fake, uid_of(&w, "done"), ADLI_MEMBER_SUCCEEDED, 0);
+    step(&w, 1); /* too soon after the last saving for another */
+    REQUIRE_OK(adli_store_get(w.core->store, "pool", pool, sizeof pool));
+    CHECK(strstr(pool, "\"finished\":0"));
+    REQUIRE_OK(adli_core_start(w.core));
+    adli_core_stop(w.core);
+    REQUIRE_OK(adli_store_get(w.core->store, "pool", pool, sizeof pool));
+    CHECK(strstr(pool, "\"finished\":1"));
+    close_world(&w);
+}
+
 TEST(a_daemon_that_shares_no_models_tells_nothing)
 {
     world w;
@@ -664,6 +683,19 @@ static void check_snapshot(world *w, int jobs)
     adl_record_free(record);
 }
 
+/* When the round was whose snapshot is kept. */
+static double saved_at(world *w)
+{
+    adl_record *record = NULL;
+    adli_buf_clear(&w->out);
+    if (adli_core_snapshot(w->core, &w->out) != ADL_OK ||
+        adl_record_parse(w->out.data, w->out.length, &record) != ADL_OK)
+        return NAN;
+    double now_s = adl_record_snapshot(record)->now_s;
+    adl_record_free(record);
+    return now_s;
+}
+
 TEST(a_round_is_written_down_and_decided_again)
 {
     world w;
@@ -683,6 +715,14 @@ TEST(a_round_is_written_down_and_decided_again)
     step(&w, 61);
     check_snapshot(&w, 3);
     CHECK(strstr(w.out.data, "\"policy\":\"rank\",\"parameters\":{"));
+    /* rounds of very many, of which one is written down when somebody has asked: it stays */
+    w.core->active_count += ADLI_SAVED_JOBS_MAX;
+    step(&w, 61);
+    step(&w, 61);
+    CHECK_NEAR(saved_at(&w), w.now_s - 61, 1e-6);
+    step(&w, 61);
+    CHECK_NEAR(saved_at(&w), w.now_s, 1e-6);
+    w.core->active_count -= ADLI_SAVED_JOBS_MAX;
     close_world(&w);
 }
 
