@@ -551,6 +551,24 @@ def test_the_engine_of_the_constructor_is_kept_and_others_are_not():
     assert runner.get_engine() is elastic
 
 
+def test_a_runner_remembers_numbers_of_any_kind():
+    from adaptdl.dl.elastic import RunnerState
+    numpy = pytest.importorskip("numpy")
+    metrics = {"a": torch.tensor(1.5), "b": numpy.float32(2.5), "c": numpy.arange(2), "d": torch.tensor(3)}
+
+    class Fake:
+        def _state(self):
+            return metrics
+
+    state, file = RunnerState(Fake()), io.BytesIO()
+    state.save(file)
+    state.load(io.BytesIO(file.getvalue()))
+    assert state.saved == {"a": 1.5, "b": 2.5, "c": [0, 1], "d": 3}
+    metrics["e"] = object()
+    with pytest.raises(TypeError, match="has a object in it"):
+        state.save(io.BytesIO())
+
+
 def test_early_stopping():
     stop = dl.EarlyStoppingCallback(patience=2, loader_key="valid", metric_key="m", minimize=True)
     runner = train(num_epochs=9, callbacks=[scripted([0.5, 0.4, 0.4, 0.6, 0.1]), stop])
@@ -628,6 +646,11 @@ def test_metrics_made_of_others():
                          ({"mode": "median"}, "mode must be 'sum'"), ({"scope": "epoch"}, "scope must be")):
         with pytest.raises(ValueError, match=text):
             dl.MetricAggregationCallback("m", **kwargs)
+
+
+def test_the_time_of_the_backward_pass_is_the_models():
+    kinds = [type(callback) for callback in train(timeit=True).callbacks.values()]
+    assert kinds.index(dl.TimerCallback) > max(kinds.index(dl.BackwardCallback), kinds.index(dl.OptimizerCallback))
 
 
 def test_times():
@@ -854,6 +877,12 @@ def test_samplers_of_other_kinds_are_drawn_from():
     assert len(set(places)) == 2 and places[0] == places[3] and places[4] == places[5]  # by the epoch alone
     assert len(drawn[0]) == 50 and max(places[0]) < 25
     assert torch.equal(drawn[0][3][0], data(50)[places[4][3]][0])
+
+
+def test_workers_do_not_keep_the_first_draw():
+    from adaptdl.dl.loaders import elastic_loader
+    loader = DataLoader(torch.arange(9), batch_size=4, sampler=Shuffled("random"), num_workers=1, persistent_workers=True)
+    assert not elastic_loader("train", loader, 1).persistent_workers
 
 
 class Shuffled(torch.utils.data.Sampler):

@@ -58,7 +58,13 @@ DDP_WRONG = {
                     "TypeError: ddp=True: the runner cannot be sent to its processes"),
     "failing": ("class Bad(dl.Callback):\n"
                 "    def on_epoch_end(self, runner):\n"
+                "        from adaptdl.dl.metrics import AdditiveMetric\n"
+                "        metric = AdditiveMetric()\n"
+                "        if runner.engine.process_index == 1: metric.update(3.0, 2)\n"
+                "        print('mean', metric.compute()[0], flush=True)\n"  # rank 0 had nothing to add
                 "        if runner.engine.process_index == 1: raise ZeroDivisionError('of rank 1')\n"
+                "    def on_exception(self, runner):\n"
+                "        print('told', runner.engine.process_index, type(runner.exception).__name__, flush=True)\n"
                 "if __name__ == '__main__':\n"
                 "    dl.SupervisedRunner().train(**parts(), loaders=loaders(), ddp=True, callbacks=[Bad()])\n",
                 "ZeroDivisionError: of rank 1"),
@@ -72,6 +78,7 @@ def test_ddp_says_what_is_wrong(name, tmp_path):
     assert wanted in text, text
     if name == "failing":
         assert "ddp=True: the process of rank 1 has failed" in text
+        assert "told 1 ZeroDivisionError" in text and text.count("mean 3.0") == 2, text
 
 
 def test_ddp_with_adaptive_batch_sizes(tmp_path):
@@ -174,7 +181,8 @@ runner = dl.SupervisedRunner()
 runner.train(**parts(), loaders=loaders(), num_epochs=2, logdir=sys.argv[1], **RIGHT)
 epochs = sorted(runner.experiment_metrics)
 metrics = runner.evaluate_loader(loaders()["valid"], [dl.AccuracyCallback("logits", "targets")])
-print("epochs", epochs, sorted(runner.experiment_metrics), "accuracy", runner.experiment_metrics[1]["valid"]["accuracy01"])
+print("epochs", epochs, sorted(runner.experiment_metrics), "accuracy", runner.experiment_metrics[1]["valid"]["accuracy01"],
+      "metrics", metrics["accuracy01"], sorted(metrics), runner.loader_metrics == metrics, runner.epoch_metrics)
 """
     path = program(tmp_path, code)
     first, second = (run(sys.executable, path, tmp_path / "logs", ADAPTDL_CHECKPOINT_PATH=tmp_path / "ck")

@@ -492,7 +492,7 @@ class TimerCallback(Callback):
     KEYS = ("_timer/data_time", "_timer/model_time", "_timer/batch_time", "_timer/_fps")
 
     def __init__(self):
-        super().__init__(order=CallbackOrder.Metric + 1)
+        super().__init__(order=CallbackOrder.External)  # after backward pass and step
         self._begin = self._batch = 0.0
 
     def on_loader_start(self, runner):

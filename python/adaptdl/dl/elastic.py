@@ -26,6 +26,13 @@ def launched():
     return any(os.environ.get(name) for name in _VARIABLES)
 
 
+def _plain(value):
+    """Numbers that callbacks left as tensors or as NumPy's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"what a runner remembers over restarts has a {type(value).__name__} in it, which is no number")
+
+
 class RunnerState(checkpoint.State):
     """What a runner has to remember over restarts, as JSON."""
 
@@ -37,7 +44,7 @@ class RunnerState(checkpoint.State):
 
     def save(self, fileobj):
         state = self.runner._state() if self.runner is not None else self.saved
-        fileobj.write(json.dumps(state).encode())
+        fileobj.write(json.dumps(state, default=_plain).encode())
 
     def load(self, fileobj):
         self.saved = json.loads(fileobj.read())

@@ -219,7 +219,9 @@ def elastic_loader(key, loader, seed):
         shuffle = getattr(sampler, "shuffle", type(sampler) is RandomSampler)
         return _remake(loader, AdaptiveDataLoader, batch_size=size, shuffle=shuffle)
     drawn = _Drawn(loader.dataset, sampler, seed)
-    return _remake(loader, lambda _, **settings: _DrawnLoader(drawn, **settings), batch_size=size)
+    # Workers that stay would keep the first epoch's draw.
+    return _remake(loader, lambda _, **settings: _DrawnLoader(drawn, **settings), batch_size=size,
+                   persistent_workers=False)
 
 
 class BatchLimitLoader:

@@ -48,8 +48,9 @@ class AdditiveMetric:
         Returns:
             tuple: (mean, deviation), (nan, nan) of nothing.
         """
-        nothing = (float("nan"), float("nan"))
-        return nothing if self._sums is None else self._sums.compute().get("value", nothing)
+        if self._sums is None:  # the others may have something, and wait
+            self._sums = _core.Metrics(self._name)
+        return self._sums.compute().get("value", (float("nan"), float("nan")))
 
     def __call__(self, value, num_samples):
         self.update(value, num_samples)

@@ -297,7 +297,8 @@ class IRunner(ICallback):
             "batch_step": self.batch_step, "sample_step": self.sample_step, "first_epoch": self.first_epoch,
             "loader_key": self.loader_key, "loader_batch_step": self.loader_batch_step,
             "loader_sample_step": self.loader_sample_step,
-            "epoch_metrics": self.epoch_metrics, "experiment_metrics": self.experiment_metrics,
+            "loader_metrics": self.loader_metrics, "epoch_metrics": self.epoch_metrics,
+            "experiment_metrics": self.experiment_metrics,
             "callbacks": {str(key): callback.state_dict() for key, callback in self.callbacks.items()
                           if hasattr(callback, "state_dict")},
             "loggers": {str(key): logger.state_dict() for key, logger in self.loggers.items()
@@ -311,6 +312,7 @@ class IRunner(ICallback):
             return
         self.batch_step, self.sample_step = saved["batch_step"], saved["sample_step"]
         self.first_epoch, self.epoch_step = saved["first_epoch"], saved["epoch_step"]
+        self.epoch_metrics, self.loader_metrics = saved["epoch_metrics"], saved.get("loader_metrics", {})
         self.experiment_metrics = {int(key): value for key, value in saved["experiment_metrics"].items()}
         for objects, states in ((self.callbacks, saved["callbacks"]), (self.loggers, saved["loggers"])):
             for key, value in objects.items():
@@ -539,13 +541,17 @@ class IRunner(ICallback):
             self.engine = self._pick_engine()
             self.engine.spawn(self)
         except (Exception, KeyboardInterrupt) as error:
-            self.exception = error
-            if self.meter is not None:
-                self.meter.free()
-                self.meter = None
-            self.close_log()
-            self._run_event("on_exception")
+            self._fail(error)
         return self
+
+    def _fail(self, error):
+        """A run ends with an exception, here or in a process of ddp=True."""
+        self.exception = error
+        if self.meter is not None:
+            self.meter.free()
+            self.meter = None
+        self.close_log()
+        self._run_event("on_exception")
 
     # ---- processes of ddp=True ----
 

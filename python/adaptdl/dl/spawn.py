@@ -146,7 +146,10 @@ def _main(folder, rank):
     warnings.filterwarnings("ignore", message="Seems like `optimizer.step\\(\\)` has been overridden")
     runner = _load(os.path.join(folder, "runner"))
     runner.engine = runner.engine.enter_process(rank)
-    runner._run_local()
+    try:
+        runner._run_local()
+    except Exception as error:
+        runner._fail(error)  # which raises it, unless the program takes it as the end
     if rank == 0:
         torch.save(runner._hand_over(), os.path.join(folder, "result"))
 
