@@ -414,6 +414,19 @@ def test_resuming_everything_equals_not_stopping(how, tmp_path):
     assert steps == [1, 2, 3, 4]
 
 
+def test_resuming_with_a_schedule_that_has_functions(tmp_path):
+    made = parts()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(made["optimizer"], 0.1, total_steps=9)
+    save = dl.CheckpointCallback(tmp_path, mode="runner")
+    dl.SupervisedRunner().train(**made, scheduler=schedule, loaders=loaders(), num_epochs=2, callbacks=[save])
+    made = parts()
+    again = torch.optim.lr_scheduler.OneCycleLR(made["optimizer"], 0.1, total_steps=9)
+    dl.SupervisedRunner().train(**made, scheduler=again, loaders=loaders(), num_epochs=2,
+                                resume=str(tmp_path / "runner.last.pth"))
+    saved = load_checkpoint(tmp_path / "runner.last.pth")["scheduler_state_dict"]
+    assert again.last_epoch == saved["last_epoch"] > 0
+
+
 def test_resuming_a_model(tmp_path):
     first = train(logdir=tmp_path, num_epochs=2, **RIGHT)
     second = train(num_epochs=0, resume=str(tmp_path / "checkpoints" / "model.last.pth"))

@@ -12,6 +12,7 @@ from adaptdl import _original
 from adaptdl.dl.callback import ICheckpointCallback
 from adaptdl.dl.callbacks import epoch_metric
 from adaptdl.dl.loggers import write_whole
+from adaptdl.torch.parallel import state_of
 
 __all__ = ["CheckpointCallback", "load_checkpoint", "pack_checkpoint", "unpack_checkpoint"]
 
@@ -50,7 +51,7 @@ def resumed(resume):
 def _states(value, unwrap):
     if isinstance(value, dict):
         return {key: _states(part, unwrap) for key, part in value.items()}
-    return unwrap(value).state_dict()
+    return state_of(unwrap(value))
 
 
 def pack_checkpoint(runner):

@@ -19,10 +19,10 @@ def _load(file):
     return torch.load(file, map_location="cpu", **kwargs)
 
 
-def _state_of(part):
+def state_of(part):
     """Its state_dict; of schedules without functions, which the program gives again and a file should not."""
     state = part.state_dict()
-    if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)):
+    if isinstance(part, (torch.optim.Optimizer, torch.nn.Module)) or not isinstance(state, dict):
         return state
     return {key: value for key, value in state.items() if not callable(value)}
 
@@ -54,7 +54,7 @@ class _State(checkpoint.State):
         return 1.0 if self.adp is None else self.adp.scaling_rule.lr_factor
 
     def save(self, fileobj):
-        torch.save({name: _state_of(part) for name, part in self.parts.items()}, fileobj)
+        torch.save({name: state_of(part) for name, part in self.parts.items()}, fileobj)
 
     def load(self, fileobj):
         saved = _original.read_wrapper(self.name, fileobj)
