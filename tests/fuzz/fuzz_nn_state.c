@@ -1,5 +1,6 @@
 /* Saved networks, optimizers and schedules: any bytes are refused or loaded, and what was loaded is
- * saved as the same bytes. The first byte says which of the three it is. */
+ * saved as the same bytes, but for schedules of the first version, which are saved in the second. The first
+ * byte says which of the three it is. */
 #include "adaptdl/nn.h"
 #include "adaptdl/optim.h"
 
@@ -51,6 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else if (which == 2 && adl_schedule_load(schedule, data, size) == ADL_OK) {
         adl_schedule_save(schedule, out);
         saved = adl_schedule_save_size(schedule);
+        if (data[4] == 1 && adl_schedule_load(schedule, out, saved) == ADL_OK)
+            return 0;
     } else
         return 0;
     if (saved != size || memcmp(out, data, size) != 0)
