@@ -96,9 +96,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         scaling_rule (ScalingRuleBase): How the learning rate follows the batch size; None means
             ``AdamScale`` for Adam and AdamW, ``AdaScale`` for other optimizers.
         name (str): Its name in checkpoints. Programs with several wrappers give each another.
-        trusted (bool): Whether a checkpoint may hold objects of the program's own classes, in a schedule's
-            state say: reading it executes what it names.
-        **kwargs: As for ``DistributedDataParallel``.
+        **kwargs: As for ``DistributedDataParallel``; and ``trusted=True`` where a checkpoint may hold objects of
+            the program's own classes, in a schedule's state say: reading it executes what it names.
 
     Raises:
         RuntimeError: If the process group was not initialized.
@@ -106,7 +105,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
     """
 
     def __init__(self, model, optimizer, lr_scheduler=None, mp_scaler=None, scaling_rule=None,
-                 name="adaptdl-dataparallel", trusted=False, **kwargs):
+                 name="adaptdl-dataparallel", **kwargs):
+        trusted = kwargs.pop("trusted", False)  # not in the signature, which is the original's
         if scaling_rule is not None and not isinstance(scaling_rule, ScalingRuleBase):
             raise TypeError("scaling_rule must be a ScalingRuleBase, not "
                             f"{type(scaling_rule).__name__}")

@@ -21,7 +21,6 @@ class AdaptiveDataParallel(DistributedDataParallel):
         mp_scaler: Any = None,
         scaling_rule: Optional[ScalingRuleBase] = None,
         name: str = "adaptdl-dataparallel",
-        trusted: bool = False,
         **kwargs: Any,
     ) -> None: ...
     def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None: ...
