@@ -59,8 +59,10 @@ def main(path):
 
 
 def environment(**variables):
-    """The environment without ADAPTDL_*, then with these; None removes one."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}
+    """The environment without ADAPTDL_*, then with these; None removes one. Without PYTHONUNBUFFERED a line that is
+    printed is written at once, and those of several processes are not torn."""
+    env = {name: value for name, value in os.environ.items()
+           if not name.startswith("ADAPTDL_") and name != "PYTHONUNBUFFERED"}
     env["PYTHONPATH"] = LIBRARY
     for name, value in variables.items():
         env.pop(name, None)

@@ -75,7 +75,7 @@ for _ in range(count):
         elif names:
             try:
                 function = getattr(thing, rng.choice(names))
-            except RuntimeError:                 # its context has gone
+            except (RuntimeError, ValueError):   # its context has gone, or it is closed
                 continue
     try:
         wanted = len(inspect.signature(function).parameters)

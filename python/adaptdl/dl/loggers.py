@@ -82,6 +82,13 @@ def _line(metrics):
     return " | ".join(f"{key}: {float(metrics[key])}" for key in sorted(metrics))
 
 
+def _say(line):
+    """The line and its end in one write: print writes two where Python does not buffer, and other processes may
+    write in between."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 class ConsoleLogger(ILogger):
     """Prints a line for each loader and each epoch.
 
@@ -96,15 +103,15 @@ class ConsoleLogger(ILogger):
     def log_hparams(self, hparams, runner=None):
         """The hyperparameters in a line, if wanted."""
         if self._log_hparams:
-            print(f"Hparams: {hparams}", flush=True)
+            _say(f"Hparams: {hparams}")
 
     def log_metrics(self, metrics, scope, runner):
         """``train (1/10) loss: ...`` and ``* Epoch (1/10) lr: ...``"""
         place = f"({runner.epoch_step}/{runner.num_epochs})"
         if scope == "loader":
-            print(f"{runner.loader_key} {place} {_line(metrics)}", flush=True)
+            _say(f"{runner.loader_key} {place} {_line(metrics)}")
         elif scope == "epoch":
-            print(f"* Epoch {place} {_line(metrics['_epoch_'])}", flush=True)
+            _say(f"* Epoch {place} {_line(metrics['_epoch_'])}")
 
 
 class _Table:
