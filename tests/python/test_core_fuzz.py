@@ -54,7 +54,7 @@ class Half(checkpoint.State):
 
 model = ((0.1, 0.01, 0.2, 0.02, 0.1, 0.01, 1.5), (1.0, 2.0), 64)
 pool = [None, True, False, 0, 1, 2, 3, -1, 64, 2**31, 2**63, -2**63, 2**64, 10**400, 0.5, -0.0, math.nan, math.inf, 1e308,
-        "", "a", "g", "t", "e", "\0", "\ud800", "x" * 5000, "http://127.0.0.1:1/", "http://", "127.0.0.1", "/nonexistent",
+        "", "a", "g", "t", "e", "\0", "\ud800", "x" * 5000, "http://127.0.0.1:1/", "http://", "127.0.0.1", "/proc/nonexistent",
         b"", b"x", b"\x01N", b"\x01l" + b"\xff" * 8, bytearray(b"y"), memoryview(b"z"), [], [1], [1, [2]], (), (1, 2), (1, (2,)),
         {}, {"a": 1}, set(), {1}, range(4), range(10**12), iter([1]), endless, object(), object, len, max, lambda: 1,
         lambda a, b: a, lambda a, b: 1 // 0, array.array("d", [1, 2]), array.array("H"), Liar(), Number(), Mean(), Half(),
