@@ -291,9 +291,10 @@ TEST(asked_to_stop_its_children_are_its_own_to_stop)
     OPEN();
     CHECK_OK(
         adlt_start(site, "job", 1, 2,
-                   "sh -c 'trap \"echo worker asked\" TERM; echo up; while [ ! -e $DIR/done ]; do "
-                   "sleep 0.02; done; echo worker done' & "
-                   "trap 'touch $DIR/done; wait; echo saved; exit 143' TERM; wait"));
+                   "trap 'touch $DIR/done$ADAPTDL_REPLICA_RANK; wait; echo saved; exit 143' TERM; "
+                   "sh -c 'trap \"echo worker asked\" TERM; echo up; while [ ! -e "
+                   "$DIR/done$ADAPTDL_REPLICA_RANK ]; do "
+                   "sleep 0.02; done; echo worker done' & wait"));
     for (int rank = 0; rank < 2; rank++)
         CHECK(adlt_wait_log(site, "job", 1, rank, "up"));
     backend->ops->stop(backend->self, "job", 1, ADLI_ALL_MEMBERS, false);
