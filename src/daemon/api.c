@@ -119,8 +119,10 @@ static void check_job(adli_api *api, adli_httpd_request *request)
     const char *token = adli_httpd_token(request);
     const char *ns = adli_httpd_part(request, 0), *name = adli_httpd_part(request, 1);
     double retry_s;
-    if (is_operator(api, token))
+    if (is_operator(api, token)) {
+        adli_httpd_set_known(request);
         return;
+    }
     if (!adli_core_token_valid(api->core, ns, name, token))
         adli_httpd_answer_error(request, 403, "the token is not that of job %.100s/%.100s", ns,
                                 name);
@@ -128,6 +130,8 @@ static void check_job(adli_api *api, adli_httpd_request *request)
                               &retry_s)) {
         adli_httpd_answer_error(request, 429, "too many requests of job %.100s/%.100s", ns, name);
         adli_httpd_set_header(request, "Retry-After", "1");
+    } else {
+        adli_httpd_set_known(request);
     }
 }
 
@@ -144,6 +148,8 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
         }
         if (route->access == ACCESS_JOB)
             check_job(api, request);
+        else
+            adli_httpd_set_known(request);
     }
     if (route->handle != adli_api_submit)
         return;
@@ -157,15 +163,18 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
         adli_httpd_body_max(request, api->body_bytes_max);
 }
 
-/* As many connections as descriptors allow: three doors, and the rest of the daemon. */
+/* As many connections as descriptors allow: the three doors together take no more than is left when the
+ * rest of the daemon has its share. Each has a part of its own, so that a crowd at one door leaves the
+ * others open. */
 static adli_httpd_limits bounded(adli_httpd_limits limits)
 {
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
-        int most = files.rlim_cur > 512 ? (int)((files.rlim_cur - 256) / 3) : 64;
-        if (limits.connections > most)
-            limits.connections = most;
-    }
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+        return limits;
+    rlim_t others = files.rlim_cur > 512 ? 256 : files.rlim_cur / 2;
+    rlim_t most = (files.rlim_cur - others) / DOORS;
+    if ((rlim_t)limits.connections > most)
+        limits.connections = most > 4 ? (int)most : 4;
     return limits;
 }
 

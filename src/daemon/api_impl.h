@@ -5,7 +5,7 @@
 #include "daemon/api.h"
 #include "httpd/limit.h"
 
-enum { DOOR_SOCKET, DOOR_TCP, DOOR_REPLICAS };
+enum { DOOR_SOCKET, DOOR_TCP, DOOR_REPLICAS, DOORS };
 enum { OPERATORS = 1 << DOOR_SOCKET | 1 << DOOR_TCP, EVERYONE = OPERATORS | 1 << DOOR_REPLICAS };
 
 /* Who may use a route. */

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
@@ -139,6 +140,26 @@ static adl_status open_log(daemon_state *d)
     if (null >= 0)
         close(null);
     return status;
+}
+
+/* The usual soft limit of 1024 descriptors is for programs that use select; connections, logs and pipes to
+ * keepers need more. Jobs inherit it. */
+static void raise_files(void)
+{
+    enum { PLENTY = 65536 };
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    rlim_t wanted = files.rlim_max < PLENTY ? files.rlim_max : PLENTY;
+    if (files.rlim_cur < wanted) {
+        struct rlimit more = {wanted, files.rlim_max};
+        if (setrlimit(RLIMIT_NOFILE, &more) == 0)
+            files = more;
+    }
+    adli_say(files.rlim_cur < 512 ? ADL_LOG_WARNING : ADL_LOG_INFO,
+             "may open %llu files at a time%s", (unsigned long long)files.rlim_cur,
+             files.rlim_cur < 512 ? "; raise the hard limit (ulimit -Hn) for more connections"
+                                  : "");
 }
 
 /* ---- the parts ---- */
@@ -280,6 +301,8 @@ static adl_status run(daemon_state *d, const sigset_t *signals)
         clear_uploads(d);
     if (status == ADL_OK && d->options->background)
         status = open_log(d);
+    if (status == ADL_OK)
+        raise_files();
     if (status == ADL_OK)
         status = open_backend(d);
     if (status == ADL_OK)

@@ -4,7 +4,8 @@
  *
  * Handlers see an adli_httpd_request and fill in an answer; libmicrohttpd appears in no header. A
  * client that sends or reads slowly costs a connection and some memory, never a thread, and not for
- * long; when all connections are taken, the one that has waited longest without a request gives way.
+ * long; when all connections are taken, or all that one address may have, the one that has waited longest
+ * gives way: one whose client has not shown a valid token, if there is any, else one without a request.
  *
  * Requests that libmicrohttpd itself refuses (not HTTP, headers beyond the limit) are answered with a
  * short HTML page and 400, 413, 414, 431, 501 or 505; everything else is JSON. */
@@ -121,6 +122,9 @@ typedef struct adli_httpd_route {
     adli_httpd_verdict (*handle)(void *user, adli_httpd_request *request);
 } adli_httpd_route;
 
+/* For the check: this client has shown who it is. When connections run out, those of clients that have
+ * not give way first. Clients of Unix sockets need not. */
+void adli_httpd_set_known(adli_httpd_request *request);
 /* For the check: another limit than the route's. */
 void adli_httpd_body_max(adli_httpd_request *request, int64_t max);
 /* For the check: receive the body into a file without a name below dir, up to max bytes. */

@@ -79,6 +79,7 @@ struct conn {
     conn_state state;
     double since_s; /* when the state began; of a stream: when it was last up to date */
     int64_t moved;  /* bytes of the body or the answer since then */
+    bool known;     /* showed a valid token, or came through a Unix socket */
     bool doomed;    /* its socket was shut down */
     bool suspended; /* by wait: resumed by wake, time, or doom */
     double again_s;
@@ -131,9 +132,10 @@ struct adli_httpd {
 /* ---- table.c: connections, waiting, deadlines ---- */
 adl_status adli_conn_add(door *d, struct MHD_Connection *mhd, conn **out);
 void adli_conn_remove(conn *c);
-/* May one more connection of this address come in? At the limit the longest idle one gives way. */
+/* May one more connection of this address come in? At a limit another one gives way. */
 bool adli_conn_admit(door *d, uint64_t client);
 void adli_conn_state(conn *c, conn_state state, int64_t moved);
+void adli_conn_known(conn *c);
 void adli_conn_moved(conn *c, int64_t bytes);
 uint64_t adli_httpd_generation(adli_httpd *httpd);
 /* Suspends the connection unless something was woken since `generation` was read; then false, and the

@@ -80,6 +80,11 @@ bool adli_httpd_ending(const adli_httpd_request *request)
     return atomic_load(&request->conn->door->httpd->ending);
 }
 
+void adli_httpd_set_known(adli_httpd_request *request)
+{
+    adli_conn_known(request->conn);
+}
+
 void adli_httpd_body_max(adli_httpd_request *request, int64_t max)
 {
     request->body_max = max;

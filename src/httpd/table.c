@@ -17,6 +17,7 @@
 
 static const double REAP_EVERY_S = 1, PROBE_EVERY_S = 2, TICK_MIN_S = 0.02;
 static const double BYTES_PER_S_MIN = 16384;
+enum { LEAVING_MAX = 64 };
 
 uint64_t adli_client_hash(const struct sockaddr *address)
 {
@@ -48,6 +49,7 @@ adl_status adli_conn_add(door *d, struct MHD_Connection *mhd, conn **out)
     c->door = d;
     c->mhd = mhd;
     c->fd = fd ? fd->connect_fd : -1;
+    c->known = !d->tcp;
     c->client = d->tcp && address ? adli_client_hash(address->client_addr) : 0;
     c->since_s = adli_monotonic_s();
     c->request.conn = c;
@@ -113,12 +115,51 @@ static void doom(adli_httpd *httpd, conn *c)
         resume(httpd, c);
 }
 
-static int open_from(const adli_httpd *httpd, const door *d, uint64_t client)
+/* Who gives way to a newcomer? A stranger (nobody knows what it will send, if anything) before a client with
+ * a token, which is only disturbed between two requests. Among equals the one that has waited longest. */
+static bool gives_way(const conn *c)
 {
-    int count = 0;
-    for (const conn *c = httpd->first; c; c = c->next)
-        count += c->door == d && c->client == client && !c->doomed;
-    return count;
+    switch (c->state) {
+    case CONN_IDLE:
+    case CONN_HEADERS:
+        return true;
+    case CONN_BODY:
+    case CONN_ANSWER:
+        return !c->known;
+    case CONN_WORK:
+    case CONN_POLL:
+    case CONN_STREAM:
+        break;
+    }
+    return false;
+}
+
+static bool before(const conn *c, const conn *other)
+{
+    return !other || (c->known != other->known ? !c->known : c->since_s <= other->since_s);
+}
+
+/* Room for one more among the door's connections, or those of one client (not 0)? Under lock. */
+static bool make_room(door *d, uint64_t client, int most)
+{
+    int open = 0, doomed = 0;
+    conn *first = NULL;
+    for (conn *c = d->httpd->first; c; c = c->next) {
+        if (c->door != d || (client && c->client != client))
+            continue;
+        open++;
+        doomed += c->doomed;
+        if (!c->doomed && gives_way(c) && before(c, first))
+            first = c;
+    }
+    if (open < most)
+        return true;
+    /* Those on their way out still hold descriptors; a few too many are tolerated meanwhile. */
+    if (!first || doomed >= LEAVING_MAX)
+        return false;
+    doom(d->httpd, first);
+    d->httpd->counters.evicted++;
+    return true;
 }
 
 bool adli_conn_admit(door *d, uint64_t client)
@@ -126,29 +167,20 @@ bool adli_conn_admit(door *d, uint64_t client)
     adli_httpd *httpd = d->httpd;
     const adli_httpd_limits *limits = &d->options.limits;
     int per_ip = limits->connections_per_ip;
-    conn *oldest = NULL;
     pthread_mutex_lock(&httpd->lock);
-    bool admit = !client || per_ip <= 0 || d->open < per_ip || open_from(httpd, d, client) < per_ip;
-    if (admit && d->open >= limits->connections) {
-        int doomed = 0;
-        for (conn *c = httpd->first; c; c = c->next) {
-            if (c->door != d)
-                continue;
-            doomed += c->doomed;
-            if (!c->doomed && (c->state == CONN_IDLE || c->state == CONN_HEADERS) &&
-                (!oldest || c->since_s <= oldest->since_s))
-                oldest = c;
-        }
-        if (oldest) {
-            doom(httpd, oldest);
-            httpd->counters.evicted++;
-        }
-        /* Those on their way out still hold descriptors; a few too many are tolerated meanwhile. */
-        admit = oldest && doomed < 64;
-    }
+    bool admit = !client || per_ip <= 0 || d->open < per_ip || make_room(d, client, per_ip);
+    if (admit && d->open >= limits->connections)
+        admit = make_room(d, 0, limits->connections);
     httpd->counters.refused += !admit;
     pthread_mutex_unlock(&httpd->lock);
     return admit;
+}
+
+void adli_conn_known(conn *c)
+{
+    pthread_mutex_lock(&c->door->httpd->lock);
+    c->known = true;
+    pthread_mutex_unlock(&c->door->httpd->lock);
 }
 
 void adli_conn_state(conn *c, conn_state state, int64_t moved)

@@ -116,7 +116,10 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
 {
     const char *token = adli_httpd_token(request);
     (void)user;
-    if (route->access == 1 && (!token || !adli_httpd_secret_equal(token, "secret")))
+    bool good = token && adli_httpd_secret_equal(token, "secret");
+    if (good)
+        adli_httpd_set_known(request);
+    if (route->access == 1 && !good)
         adli_httpd_answer_error(request, 401, "token");
     else if (route->access == 2)
         adli_httpd_body_to_file(request, "/tmp", 3 << 20);
@@ -506,16 +509,50 @@ TEST(idle_connections_give_way)
     for (int i = 0; i < 40; i++)
         close(idle[i]);
     adli_httpd_free(s.httpd);
-    limits.connections_per_ip = 10;
-    REQUIRE(start(&s, &limits));
-    for (int i = 0; i < 10; i++)
-        idle[i] = adlt_connect(s.port);
-    CHECK(await_metric(&s, "adaptdl_http_connections", -10));
-    CHECK_INT(adlt_code(s.port, "GET", "/hello", "", NULL, NULL), 0);
-    CHECK_INT(metric(&s, "adaptdl_http_connections_refused_total"), 1);
-    for (int i = 0; i < 10; i++)
-        close(idle[i]);
-    adli_httpd_free(s.httpd);
+}
+
+/* Nobody needs a token to connect: strangers that do nothing, or dribble, must not keep others out, those of
+ * their own address included, nor push out a client that has shown its token. */
+TEST(strangers_lock_nobody_out)
+{
+    enum { MOST = 10 };
+    site s;
+    adli_httpd_limits limits = no_rate();
+    const char *known =
+        "GET /secret HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n";
+    const char *do_little[] = {
+        "", "GET /hello HTTP/1.1\r\nHost: loc",
+        "PUT /secret HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\nx"};
+    int strangers[3 * MOST];
+    for (int per_ip = 0; per_ip < 2; per_ip++) {
+        limits.connections_per_ip = per_ip ? MOST : 0;
+        limits.connections = per_ip ? 100 : MOST;
+        REQUIRE(start(&s, &limits));
+        int friend = adlt_connect(s.port);
+        for (int round = 0; round < 3; round++) {
+            adlt_send(friend, known, strlen(known));
+            adlt_answer answer = adlt_read_answer(friend, false);
+            CHECK_INT(answer.code, 200);
+            adlt_answer_free(&answer);
+            for (int i = 0; i < MOST; i++) {
+                strangers[round * MOST + i] = adlt_connect(s.port);
+                adlt_send(strangers[round * MOST + i], do_little[i % 3], strlen(do_little[i % 3]));
+            }
+            CHECK(await_metric(&s, "adaptdl_http_connections_accepted_total",
+                               -(1 + (round + 1) * MOST)));
+        }
+        CHECK_INT(adlt_code(s.port, "GET", "/hello", "", NULL, NULL), 200);
+        adlt_send(friend, known, strlen(known));
+        adlt_answer answer = adlt_read_answer(friend, false);
+        CHECK_INT(answer.code, 200);
+        adlt_answer_free(&answer);
+        CHECK(metric(&s, "adaptdl_http_connections_evicted_total") >= 2 * MOST);
+        CHECK_INT(metric(&s, "adaptdl_http_connections_refused_total"), 0);
+        for (int i = 0; i < 3 * MOST; i++)
+            close(strangers[i]);
+        close(friend);
+        adli_httpd_free(s.httpd);
+    }
 }
 
 TEST(a_thousand_connections)
