@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 /* A refused body this small is read and dropped, so that the connection can go on and the client sees the
@@ -133,6 +134,45 @@ static bool find_route(adli_httpd_request *request)
     return false;
 }
 
+/* What two programs in a row may read differently, and so take for two requests or another one's. */
+typedef struct framing {
+    int hosts, lengths, encodings;
+    bool control; /* a control character in a name or a value */
+} framing;
+
+static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const char *key,
+                                   size_t key_size, const char *value, size_t value_size)
+{
+    framing *seen = user;
+    (void)kind;
+    seen->hosts += strcasecmp(key, "Host") == 0;
+    seen->lengths += strcasecmp(key, "Content-Length") == 0;
+    seen->encodings += strcasecmp(key, "Transfer-Encoding") == 0;
+    for (size_t i = 0; i < key_size; i++)
+        seen->control |= (unsigned char)key[i] < ' ';
+    for (size_t i = 0; i < value_size; i++)
+        seen->control |= (unsigned char)value[i] < ' ' && value[i] != '\t';
+    return MHD_YES;
+}
+
+static bool is_framed_clearly(adli_httpd_request *request)
+{
+    framing seen = {0};
+    MHD_get_connection_values_n(request->conn->mhd, MHD_HEADER_KIND, note_header, &seen);
+    const char *wrong = seen.hosts > 1       ? "more than one Host"
+                        : seen.lengths > 1   ? "more than one Content-Length"
+                        : seen.encodings > 1 ? "more than one Transfer-Encoding"
+                        : seen.lengths && seen.encodings
+                            ? "both Content-Length and Transfer-Encoding"
+                        : seen.control ? "a control character in the headers"
+                                       : NULL;
+    if (!wrong)
+        return true;
+    adli_httpd_answer_error(request, 400, "%s", wrong);
+    adli_httpd_set_header(request, "Connection", "close");
+    return false;
+}
+
 static void look_at_headers(adli_httpd_request *request)
 {
     adli_httpd *httpd = request->conn->door->httpd;
@@ -183,6 +223,8 @@ static enum MHD_Result begin(adli_httpd_request *request, const char *method)
     request->arrived_s = adli_monotonic_s();
     request->method = strcmp(method, "HEAD") == 0 ? "GET" : method;
     adli_conn_state(request->conn, CONN_BODY, 0);
+    if (!is_framed_clearly(request))
+        return adli_request_send(request); /* where its body ends nobody knows */
     look_at_headers(request);
     return expect_body(request) ? MHD_YES : adli_request_send(request);
 }
