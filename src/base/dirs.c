@@ -113,6 +113,51 @@ static void remove_below(removal *r, int dir, const char *name, int depth)
     unlinkat(dir, name, AT_REMOVEDIR);
 }
 
+adl_status adli_dirs_private(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    if (info.st_uid != geteuid())
+        return adli_fail(ADL_EINVAL,
+                         "%s: belongs to user %u, not to us (user %u): what is in it cannot be "
+                         "trusted; choose another directory, or: chown -R %u %s",
+                         path, (unsigned)info.st_uid, (unsigned)geteuid(), (unsigned)geteuid(),
+                         path);
+    if (info.st_mode & 022)
+        return adli_fail(ADL_EINVAL,
+                         "%s: others may write to it; when everything in it is yours: chmod 700 %s",
+                         path, path);
+    if ((info.st_mode & 077) && chmod(path, 0700) != 0)
+        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    return ADL_OK;
+}
+
+adl_status adli_dirs_open(const char *path, int flags, mode_t mode, int *fd)
+{
+    struct stat info;
+    *fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode);
+    if (*fd < 0 && errno == ELOOP)
+        return adli_fail(ADL_EINVAL, "%s: is a link, which is not followed", path);
+    if (*fd < 0)
+        return adli_fail(errno == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: %s", path, strerror(errno));
+    adl_status status = ADL_OK;
+    if (fstat(*fd, &info) != 0)
+        status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = adli_fail(ADL_EINVAL, "%s: is no plain file", path);
+    else if (info.st_uid != geteuid() || (info.st_mode & 022))
+        status = adli_fail(ADL_EINVAL,
+                           "%s: was made by another user, or others may write to it: remove it, or "
+                           "when its content is yours: chown %u %s && chmod 600 %s",
+                           path, (unsigned)geteuid(), path, path);
+    if (status != ADL_OK) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
 static adl_status remove_entry(int dir, const char *name)
 {
     char deep[300];

@@ -9,6 +9,15 @@
 /* Makes the directory and those above it that are missing, durably, each with that mode. */
 ADL_MUST adl_status adli_dirs_make(const char *path, mode_t mode);
 
+/* Is this directory ours alone? What others could have put there must not be trusted: EINVAL, with the
+ * command that mends it, when it is another user's or others may write. One that others may only read is
+ * closed to them. */
+ADL_MUST adl_status adli_dirs_private(const char *path);
+
+/* Opens a file of such a directory: no link is followed, and what is there must be a plain file of ours that
+ * others cannot write. */
+ADL_MUST adl_status adli_dirs_open(const char *path, int flags, mode_t mode, int *fd);
+
 /* Removes dir/path and everything below it, however deep; links are removed, never followed, and other
  * file systems are not entered. What cannot be removed is left: then the result is EIO. */
 adl_status adli_dirs_remove(int dir, const char *path);

@@ -67,6 +67,8 @@ static adl_status open_state(daemon_state *d)
         status = adli_state_dir(given, sizeof given);
     if (status == ADL_OK)
         status = adli_dirs_make(given, 0700);
+    if (status == ADL_OK)
+        status = adli_dirs_private(given);
     char *full = status == ADL_OK ? realpath(given, NULL) : NULL;
     if (status == ADL_OK && !full)
         return adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));
@@ -92,7 +94,7 @@ static adl_status open_state(daemon_state *d)
                          d->socket, most);
     if (mkdir(d->uploads, 0700) != 0 && errno != EEXIST)
         return adli_fail(ADL_EIO, "%s: %s", d->uploads, strerror(errno));
-    return ADL_OK;
+    return adli_dirs_private(d->uploads);
 }
 
 /* One daemon to a directory: whoever holds the lock of its pid file. The lock goes with the process. */
@@ -100,9 +102,9 @@ static adl_status lock_state(daemon_state *d)
 {
     char path[PATH_SIZE + 32], pid[32] = "";
     snprintf(path, sizeof path, "%s/adaptdl-sched.pid", d->state);
-    d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (d->lock_fd < 0)
-        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    adl_status status = adli_dirs_open(path, O_RDWR | O_CREAT, 0600, &d->lock_fd);
+    if (status != ADL_OK)
+        return status;
     if (flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         ssize_t got = pread(d->lock_fd, pid, sizeof pid - 1, 0);
         pid[got > 0 ? strcspn(pid, "\n") : 0] = 0;
@@ -130,10 +132,15 @@ static adl_status open_log(daemon_state *d)
     char own[PATH_SIZE + 16];
     snprintf(own, sizeof own, "%s/daemon.log", d->state);
     const char *path = d->options->log_path ? d->options->log_path : own;
-    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int flags = O_WRONLY | O_CREAT | O_APPEND;
+    int log = -1, null = open("/dev/null", O_RDWR | O_CLOEXEC);
     adl_status status = ADL_OK;
-    if (log < 0 || null < 0 || dup2(log, 2) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
+    if (d->options->log_path) /* the user's own choice, a device or a link perhaps */
+        log = open(path, flags | O_CLOEXEC, 0600);
+    else
+        status = adli_dirs_open(path, flags, 0600, &log);
+    if (status == ADL_OK &&
+        (log < 0 || null < 0 || dup2(log, 2) < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0))
         status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
     if (log >= 0)
         close(log);
@@ -179,26 +186,42 @@ static adl_status open_core(daemon_state *d)
     return adli_core_new(&options, &d->core);
 }
 
-/* The operators' token: the file that was named, or one of our own, made once. */
+/* A token of our own, made once. One that somebody else put there is refused: they would know it. */
+static adl_status own_token(const char *path, adli_buf *text)
+{
+    char fresh[65], chunk[256];
+    int fd;
+    adl_status status = adli_dirs_open(path, O_RDONLY, 0, &fd);
+    if (status == ADL_ENOENT) {
+        status = adli_random_hex(fresh, sizeof fresh);
+        if (status == ADL_OK)
+            status = adli_dirs_open(path, O_RDWR | O_CREAT | O_EXCL, 0600, &fd);
+        if (status != ADL_OK)
+            return status;
+        if (dprintf(fd, "%s\n", fresh) < 0 || fsync(fd) != 0 || lseek(fd, 0, SEEK_SET) != 0)
+            status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    }
+    for (ssize_t got; status == ADL_OK && (got = read(fd, chunk, sizeof chunk)) != 0;) {
+        if (got < 0)
+            status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+        else
+            adli_buf_append(text, chunk, (size_t)got);
+    }
+    if (fd >= 0)
+        close(fd);
+    return status == ADL_OK ? adli_buf_check(text) : status;
+}
+
+/* The operators' token: the file that was named, or one of our own. */
 static adl_status read_token(daemon_state *d)
 {
     const char *named = d->options->config->token_file;
-    char own[PATH_SIZE + 16], fresh[65];
+    char own[PATH_SIZE + 16];
     snprintf(own, sizeof own, "%s/token", d->state);
     const char *path = *named ? named : own;
-    if (!*named && access(own, F_OK) != 0) {
-        adl_status status = adli_random_hex(fresh, sizeof fresh);
-        int fd = status == ADL_OK ? open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
-        if (status == ADL_OK && (fd < 0 || dprintf(fd, "%s\n", fresh) < 0 || fsync(fd) != 0))
-            status = adli_fail(ADL_EIO, "%s: %s", own, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        if (status != ADL_OK)
-            return status;
-    }
     adli_buf text;
     adli_buf_init(&text, TOKEN_MAX - 1);
-    adl_status status = adli_file_read(path, &text);
+    adl_status status = *named ? adli_file_read(path, &text) : own_token(path, &text);
     if (status == ADL_OK) {
         snprintf(d->token, sizeof d->token, "%s", text.data ? text.data : "");
         d->token[strcspn(d->token, " \t\r\n")] = 0;

@@ -3,6 +3,7 @@
 #include "store/store_impl.h"
 
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -138,7 +139,8 @@ static adl_status migrate(adli_store *store, int64_t version)
 
 static adl_status open_db(adli_store *store, int flags, sqlite3 **db)
 {
-    int code = sqlite3_open_v2(store->path, db, flags | SQLITE_OPEN_NOMUTEX, adli_store_vfs());
+    int code = sqlite3_open_v2(store->path, db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW,
+                               adli_store_vfs());
     if (!*db)
         return adli_fail_memory("database");
     if (code != SQLITE_OK)
@@ -180,11 +182,11 @@ static adl_status open_all(adli_store *store)
  * opens it, since closing any descriptor of a file drops the process's locks on it. */
 static adl_status create_private(const char *path)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
-    close(fd);
-    return ADL_OK;
+    int fd;
+    adl_status status = adli_dirs_open(path, O_RDWR | O_CREAT, 0600, &fd);
+    if (status == ADL_OK)
+        close(fd);
+    return status;
 }
 
 adl_status adli_store_open(const char *path, adli_store **out)

@@ -19,7 +19,7 @@
 typedef struct adli_store adli_store;
 
 /* Opens or creates the file. ECORRUPT: not a database of ours, damaged, or written by a later version;
- * EIO: cannot be opened or written. The text names the file, which is left as it is. */
+ * EINVAL: a link, or another user's file; ENOENT, EIO: cannot be opened or written. The text names the file, which is left as it is. */
 ADL_MUST adl_status adli_store_open(const char *path, adli_store **out);
 void adli_store_close(adli_store *store);
 

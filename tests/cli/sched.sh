@@ -56,6 +56,23 @@ run --config "$tmp/none.yaml"; check missing_config 2 'none.yaml'
 run --state "$state" --policy best; check unknown_policy 2 'unknown policy "best"'
 long=$tmp/$(printf 'x%.0s' $(seq 120))
 run --state "$long"; check state_too_long 2 'longer than the 107 bytes'
+# A state directory that others could have filled, and files of it that are not what they seem.
+unsafe() { mkdir -p "$tmp/unsafe"; chmod 700 "$tmp/unsafe"; rm -rf "$tmp/unsafe"/*; }
+unsafe; chmod 777 "$tmp/unsafe"
+run --state "$tmp/unsafe"; check state_open_to_all 2 "chmod 700 $tmp/unsafe"
+for file in adaptdl-sched.pid token jobs.sqlite; do
+    unsafe; ln -s "$tmp/elsewhere" "$tmp/unsafe/$file"
+    run --state "$tmp/unsafe" --listen 127.0.0.1:0; check "link_for_$file" 2 "$file: "
+    if [ -e "$tmp/elsewhere" ]; then not_ok "link_for_${file}_not_followed" "it was"; rm "$tmp/elsewhere"; fi
+done
+unsafe; echo 0123456789abcdef0123 >"$tmp/unsafe/token"; chmod 666 "$tmp/unsafe/token"
+run --state "$tmp/unsafe" --listen 127.0.0.1:0; check planted_token 2 'token: .*others may write'
+if [ "$(id -u)" = 0 ]; then
+    unsafe; chown 65534 "$tmp/unsafe"
+    run --state "$tmp/unsafe"; check state_of_another_user 2 'belongs to user 65534, .*chown'
+    unsafe; chown 0 "$tmp/unsafe"; echo 0123456789abcdef0123 >"$tmp/unsafe/token"; chown 65534 "$tmp/unsafe/token"
+    run --state "$tmp/unsafe" --listen 127.0.0.1:0; check token_of_another_user 2 'token: was made by another user'
+fi
 mkdir -p "$tmp/damaged"; head -c 8192 /dev/urandom >"$tmp/damaged/jobs.sqlite"
 cp "$tmp/damaged/jobs.sqlite" "$tmp/copy"
 run --state "$tmp/damaged"; check damaged_store 1 'damaged/jobs.sqlite'

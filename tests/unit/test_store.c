@@ -281,7 +281,7 @@ TEST(files_that_are_not_ours_are_left_alone)
     adli_store_close(store);
     run_sql("PRAGMA user_version=1000");
     CHECK_FAILS(adli_store_open(path, &store), ADL_ECORRUPT, "of version 1000");
-    CHECK_FAILS(adli_store_open("/nonexistent/jobs.sqlite", &store), ADL_EIO, "/nonexistent");
+    CHECK_FAILS(adli_store_open("/nonexistent/jobs.sqlite", &store), ADL_ENOENT, "/nonexistent");
     CHECK_FAILS(adli_store_open("/", &store), ADL_EIO, "/");
     remove_dir();
 }

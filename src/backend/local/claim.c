@@ -24,7 +24,7 @@ adl_status adli_claim_take(int dir, int member, int *out)
     snprintf(temporary, sizeof temporary, "%d.claim.tmp.%ld", member, (long)getpid());
     if (faccessat(dir, name, F_OK, 0) == 0)
         return adli_fail(ADL_ESTATE, "%s: it is taken", name);
-    int fd = openat(dir, temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = openat(dir, temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return adli_fail(ADL_EIO, "%s: %s", name, strerror(errno));
     int length =

@@ -48,7 +48,7 @@ static int write_all(int fd, const char *data, size_t length)
 static int write_synced(int dir, const char *name, const adli_buf *buf)
 {
     char sum[SUM_BYTES];
-    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -1;
     snprintf(sum, sizeof sum, "sum=%016" PRIx64, adli_record_sum(buf->data, buf->length));
