@@ -20,7 +20,7 @@ static void carry_out(adl_cluster *cluster, adl_orders orders, double now_s)
     while (orders.count > 0) {
         for (size_t i = 0; i < orders.count; i++) {
             const adl_order *order = &orders.items[i];
-            int had = adl_cluster_job(cluster, order->job).placed_count;
+            int had = adl_cluster_job(cluster, order->job)->placed_count;
             adl_observed seen = {.started = had, .interrupted = had};
             if (order->action == ADL_START) {
                 printf("%4.0f s  start %s on %d\n", now_s, (const char *)order->user,
@@ -43,7 +43,8 @@ int main(void)
     adl_policy *policy;
     adl_cluster *cluster;
     must(adl_policy_new("rank", &policy));
-    adl_cluster_options options = {.resource_names = resources,
+    adl_cluster_options options = {.size = sizeof options,
+                                   .resource_names = resources,
                                    .resource_count = 1,
                                    .nodes = nodes,
                                    .node_count = 2,
@@ -52,7 +53,8 @@ int main(void)
     must(adl_cluster_new(&options, &cluster));
     int jobs[3];
     for (int i = 0; i < 3; i++) {
-        adl_job_spec spec = {.name = names[i],
+        adl_job_spec spec = {.size = sizeof spec,
+                             .name = names[i],
                              .request = {{1}},
                              .max_replicas = 4,
                              .preemptible = true,
@@ -60,7 +62,8 @@ int main(void)
                              .user = (void *)names[i]};
         must(adl_cluster_submit(cluster, &spec, &jobs[i]));
     }
-    adl_job_report report = {.has_model = true,
+    adl_job_report report = {.size = sizeof report,
+                             .has_model = true,
                              .model = {{0.1, 0.01, 0.01, 0.001, 0.01, 0.001, 1.5}, {1, 100}, 64},
                              .limits = {.max_batch_size = 1024, .max_local_bsz = 64},
                              .max_profiled = 1,

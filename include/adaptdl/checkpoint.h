@@ -206,8 +206,8 @@ typedef struct adl_checkpoint_info {
         .size = sizeof(adl_checkpoint_info)                                                        \
     }
 
-/* Fills info. Never blocks. */
-ADL_API void adl_checkpoint_get_info(adl_checkpoint *store, adl_checkpoint_info *info);
+/* Fills info. Never blocks. EINVAL: its size is not one that this library knows; with the _INIT macro it is. */
+ADL_API adl_status adl_checkpoint_get_info(adl_checkpoint *store, adl_checkpoint_info *info);
 
 /* ---- for runtimes without a shared directory, and for tools ------------------------------------ */
 

@@ -3,6 +3,7 @@
  * daemon carries them out with real processes, the simulator with pretended ones; then they tell what they
  * see.
  *
+ *     adl_job_spec spec = ADL_JOB_SPEC_INIT;            then its fields
  *     adl_cluster_submit(cluster, &spec, &job);         a job's number is what the calls below take
  *     adl_cluster_report(cluster, job, &report);        whenever it says how fast it is
  *     adl_cluster_round(cluster, now_s, &orders);       every minute: who has what from now on
@@ -31,6 +32,7 @@ typedef struct adl_cluster adl_cluster;
 
 /* What a user submits. Text and numbers are copied. */
 typedef struct adl_job_spec {
+    size_t size; /* sizeof(adl_job_spec), set by the _INIT macro */
     const char *name;
     adl_resources request; /* of one replica */
     int min_replicas;
@@ -44,9 +46,14 @@ typedef struct adl_job_spec {
     adl_rules rules;
     void *user; /* the caller's: in orders and in adl_cluster_job */
 } adl_job_spec;
+#define ADL_JOB_SPEC_INIT                                                                          \
+    {                                                                                              \
+        .size = sizeof(adl_job_spec)                                                               \
+    }
 
 /* What a running job reports. profile is copied. */
 typedef struct adl_job_report {
+    size_t size; /* sizeof(adl_job_report), set by the _INIT macro */
     bool has_model;
     adl_goodput model;
     adl_batch_limits limits;
@@ -59,6 +66,10 @@ typedef struct adl_job_report {
     void *step_context;
     double remaining_steps;
 } adl_job_report;
+#define ADL_JOB_REPORT_INIT                                                                        \
+    {                                                                                              \
+        .size = sizeof(adl_job_report)                                                             \
+    }
 
 /* Something to be done with the replicas of a job. */
 typedef struct adl_order {
@@ -77,6 +88,7 @@ typedef struct adl_orders {
 } adl_orders;
 
 typedef struct adl_cluster_options {
+    size_t size;                       /* sizeof(adl_cluster_options), set by the _INIT macro */
     const char *const *resource_names; /* borrowed */
     int resource_count;
     const adl_node *nodes; /* borrowed, with their texts, until adl_cluster_set_nodes */
@@ -84,11 +96,14 @@ typedef struct adl_cluster_options {
     const adl_node *template_node; /* may be NULL */
     adl_policy *policy;            /* borrowed */
     bool shared_models;            /* jobs of one application learn from each other */
-    struct adli_pool *pool;        /* the library's own: what they learnt; NULL: a new one */
     uint64_t seed;
     adl_rules rules;
     bool wait_for_room; /* start a group only when what it needs is free, not merely being freed */
 } adl_cluster_options;
+#define ADL_CLUSTER_OPTIONS_INIT                                                                   \
+    {                                                                                              \
+        .size = sizeof(adl_cluster_options)                                                        \
+    }
 
 ADL_API ADL_MUST adl_status adl_cluster_new(const adl_cluster_options *options, adl_cluster **out);
 ADL_API void adl_cluster_free(adl_cluster *cluster);
@@ -99,6 +114,7 @@ ADL_API ADL_MUST adl_status adl_cluster_submit(adl_cluster *cluster, const adl_j
 
 /* A job as it was when its scheduler stopped: everything that adl_cluster_job told. Borrowed. */
 typedef struct adl_job_saved {
+    size_t size; /* sizeof(adl_job_saved), set by the _INIT macro */
     adl_life life;
     const int *nodes; /* [replicas] wanted allocation, ascending */
     int replicas;
@@ -107,6 +123,10 @@ typedef struct adl_job_saved {
     bool deleted;
     adl_account account;
 } adl_job_saved;
+#define ADL_JOB_SAVED_INIT                                                                         \
+    {                                                                                              \
+        .size = sizeof(adl_job_saved)                                                              \
+    }
 ADL_API ADL_MUST adl_status adl_cluster_restore(adl_cluster *cluster, const adl_job_spec *spec,
                                                 const adl_job_saved *saved, int *job);
 /* What a replica takes, when resources are numbered anew. */
@@ -175,7 +195,8 @@ ADL_API const adl_snapshot *adl_cluster_snapshot(const adl_cluster *cluster);
 ADL_API const adl_decision *adl_cluster_decision(const adl_cluster *cluster);
 ADL_API int adl_cluster_round_job(const adl_cluster *cluster, int index);
 
-/* What is known of a job; borrowed, valid until the next call. */
+/* What is known of a job; the cluster's own, and true until the next call that changes it. Later versions add
+ * fields at the end. */
 typedef struct adl_job_info {
     void *user;
     const adl_life *life;
@@ -185,10 +206,11 @@ typedef struct adl_job_info {
     int placed_count;
     const adl_account *account;
     double mean_active; /* number of unfinished jobs during its life; 0: unknown */
-    int most_replicas;  /* what it may have now: limits, and twice what it was measured on */
     adl_speedup *model; /* NULL: nothing reported yet */
 } adl_job_info;
-ADL_API adl_job_info adl_cluster_job(const adl_cluster *cluster, int job);
+ADL_API const adl_job_info *adl_cluster_job(const adl_cluster *cluster, int job);
+/* What it may have now: its limits, and twice what it was measured on. */
+ADL_API int adl_cluster_most_replicas(const adl_cluster *cluster, int job);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include "lines.h"
 
 #include "cmd_model_plot.h"
+#include "base/json_write.h"
 #include "model_json/model_json.h"
 
 #include <errno.h>
@@ -82,9 +83,9 @@ static bool answer(const struct verb *verb, const line_reader *reader, adli_buf 
     char text[1200];
     snprintf(text, sizeof text, "line %zu: %s", reader->number, adl_error());
     adli_buf_clear(out);
-    adli_buf_puts(out, "{\"error\": ");
-    adli_buf_json(out, text);
-    adli_buf_puts(out, "}");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_text(out, "error", text);
+    adli_jw_close(out, '}');
     return false;
 }
 
@@ -96,6 +97,7 @@ static int converse(const struct verb *verb, FILE *file, const char *path)
     bool flush = !regular(file);
     lines_init(&reader, file, LINE_MAX_BYTES);
     adli_buf_init(&out, 1 << 16);
+    adli_jw_spaced(&out);
     while (!ferror(stdout) && lines_next(&reader)) {
         if (lines_blank(&reader))
             continue;

@@ -17,7 +17,7 @@ enum { LIST_MAX = 64, OUTPUT_MAX_BYTES = 1 << 30 };
 typedef struct request {
     const char *traces, *cluster, *json, *log, *svg, *snapshot;
     bool policy_given;
-    adli_sim_group groups[ADL_MAX_TYPES];
+    adli_sim_kind kinds[ADL_MAX_TYPES];
     bool pool_given;
     char *policies; /* our copy, cut at the commas */
     const char *policy[LIST_MAX];
@@ -275,13 +275,13 @@ static adl_status load_traces(request *r, adli_traces *traces)
     if (!r->cluster)
         return adli_traces_load(r->traces, traces);
     const char *types[ADL_MAX_TYPES];
-    adl_status status = adli_sim_groups_load(r->cluster, r->groups, &o->group_count);
+    adl_status status = adli_sim_kinds_load(r->cluster, r->kinds, &o->kind_count);
     if (status != ADL_OK)
         return status;
-    for (int t = 0; t < o->group_count; t++)
-        types[t] = r->groups[t].type;
-    o->groups = r->groups;
-    return adli_traces_load_types(r->traces, types, o->group_count, traces);
+    for (int t = 0; t < o->kind_count; t++)
+        types[t] = r->kinds[t].type;
+    o->kinds = r->kinds;
+    return adli_traces_load_types(r->traces, types, o->kind_count, traces);
 }
 
 static adl_status simulate(request *r, char **paths, int count)

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct adli_buf {
@@ -13,6 +14,7 @@ typedef struct adli_buf {
     size_t capacity;
     size_t max;        /* bytes, without the NUL */
     adl_status status; /* first failure */
+    bool spaced;       /* see adli_jw_spaced */
 } adli_buf;
 
 void adli_buf_init(adli_buf *buf, size_t max);

@@ -1,10 +1,12 @@
 #include "base/dirs.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,4 +194,57 @@ adl_status adli_dirs_remove(int dir, const char *path)
         close(parent);
     free(above);
     return status;
+}
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* The buffer's text becomes the caller's. */
+static adl_status take_text(adli_buf *buf, char **out)
+{
+    adl_status status = adli_buf_check(buf);
+    *out = NULL;
+    if (status == ADL_OK) {
+        *out = buf->data;
+        *buf = (adli_buf){0};
+    }
+    adli_buf_fini(buf);
+    return status;
+}
+
+adl_status adli_absolute(const char *path, char **out)
+{
+    char here[PATH_MAX];
+    adli_buf buf;
+    *out = NULL;
+    if (path[0] != '/' && !getcwd(here, sizeof here))
+        return adli_fail(ADL_EIO, "the present directory: %s", strerror(errno));
+    adli_buf_init(&buf, PATH_MAX);
+    if (path[0] != '/')
+        adli_buf_printf(&buf, "%s/", here);
+    adli_buf_puts(&buf, path);
+    while (buf.length > 1 && buf.data[buf.length - 1] == '/')
+        buf.data[--buf.length] = '\0';
+    return take_text(&buf, out);
+}
+
+adl_status adli_state_dir(const char *given, char **out)
+{
+    const char *state = given && *given ? given : variable("ADAPTDL_STATE");
+    const char *xdg = variable("XDG_STATE_HOME"), *home = variable("HOME");
+    adli_buf path;
+    *out = NULL;
+    if (state)
+        return adli_absolute(state, out);
+    adli_buf_init(&path, PATH_MAX);
+    if (xdg && xdg[0] == '/')
+        adli_buf_printf(&path, "%s/adaptdl", xdg);
+    else if (home && home[0] == '/')
+        adli_buf_printf(&path, "%s/.local/state/adaptdl", home);
+    else
+        return adli_fail(ADL_EINVAL, "no state directory: set HOME or ADAPTDL_STATE");
+    return take_text(&path, out);
 }

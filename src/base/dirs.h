@@ -1,4 +1,4 @@
-/* Directories: made along a path, removed with all that is in them. */
+/* Directories: named, made along a path, removed with all that is in them. */
 #ifndef ADLI_DIRS_H
 #define ADLI_DIRS_H
 
@@ -21,5 +21,13 @@ ADL_MUST adl_status adli_dirs_open(const char *path, int flags, mode_t mode, int
 /* Removes dir/path and everything below it, however deep; links are removed, never followed, and other
  * file systems are not entered. What cannot be removed is left: then the result is EIO. */
 adl_status adli_dirs_remove(int dir, const char *path);
+
+/* The path from the root on, on the heap, without a slash at its end. It need not exist. */
+ADL_MUST adl_status adli_absolute(const char *path, char **out);
+
+/* Where a scheduler keeps its state and its command line finds it: given, else $ADAPTDL_STATE, else
+ * $XDG_STATE_HOME/adaptdl, else ~/.local/state/adaptdl; absolute, on the heap. It need not exist. EINVAL: none can
+ * be made of the environment. */
+ADL_MUST adl_status adli_state_dir(const char *given, char **out);
 
 #endif

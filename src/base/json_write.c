@@ -2,14 +2,19 @@
 
 #include <string.h>
 
+void adli_jw_spaced(adli_buf *out)
+{
+    out->spaced = true;
+}
+
 static void begin(adli_buf *out, const char *key)
 {
     if (out->length > 0 && !strchr("{[:,\n", out->data[out->length - 1]))
-        adli_buf_puts(out, ",");
+        adli_buf_puts(out, out->spaced ? ", " : ",");
     if (!key)
         return;
     adli_buf_json(out, key);
-    adli_buf_puts(out, ":");
+    adli_buf_puts(out, out->spaced ? ": " : ":");
 }
 
 void adli_jw_open(adli_buf *out, const char *key, char bracket)

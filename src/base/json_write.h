@@ -1,4 +1,4 @@
-/* JSON out, piece by piece into a buffer, without spaces. Commas come by themselves: a value gets one before it
+/* JSON out, piece by piece into a buffer. Commas come by themselves: a value gets one before it
  * unless it is the first of its list, object or line, which the byte before it tells. */
 #ifndef ADLI_JSON_WRITE_H
 #define ADLI_JSON_WRITE_H
@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+/* From here on with a space after each comma and colon, for what people read. */
+void adli_jw_spaced(adli_buf *out);
 /* bracket: '{' or '['. key, here and below: NULL in a list and at the top. */
 void adli_jw_open(adli_buf *out, const char *key, char bracket);
 /* bracket: '}' or ']'. */

@@ -13,4 +13,8 @@
 ADL_MUST adl_status adli_options_take(const char *what, void *own, size_t own_size,
                                       const void *given);
 
+/* The other way, for structs that the library fills: as much of *own as the caller knows; its size stays. */
+ADL_MUST adl_status adli_options_give(const char *what, void *given, const void *own,
+                                      size_t own_size);
+
 #endif

@@ -1,14 +1,13 @@
 #include "client/server.h"
 
 #include "base/buf.h"
+#include "base/dirs.h"
 #include "base/mem.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
 
@@ -18,66 +17,11 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* The buffer's text becomes the caller's. */
-static adl_status take_text(adli_buf *buf, char **out)
-{
-    adl_status status = adli_buf_check(buf);
-    *out = NULL;
-    if (status == ADL_OK) {
-        *out = buf->data;
-        *buf = (adli_buf){0};
-    }
-    adli_buf_fini(buf);
-    return status;
-}
-
-static adl_status put_absolute(adli_buf *buf, const char *path)
-{
-    char here[PATH_BYTES];
-    if (path[0] != '/') {
-        if (!getcwd(here, sizeof here))
-            return adli_fail(ADL_EIO, "the present directory: %s", strerror(errno));
-        adli_buf_printf(buf, "%s/", here);
-    }
-    adli_buf_puts(buf, path);
-    while (buf->length > 1 && buf->data[buf->length - 1] == '/')
-        buf->data[--buf->length] = '\0';
-    return ADL_OK;
-}
-
-adl_status adli_state_directory(const char *given, char **out)
-{
-    const char *state = given && *given ? given : variable("ADAPTDL_STATE");
-    const char *xdg = variable("XDG_STATE_HOME"), *home = variable("HOME");
-    adl_status status = ADL_OK;
-    adli_buf path;
-    *out = NULL;
-    adli_buf_init(&path, PATH_BYTES);
-    if (state)
-        status = put_absolute(&path, state);
-    else if (xdg && xdg[0] == '/')
-        adli_buf_printf(&path, "%s/adaptdl", xdg);
-    else if (home && home[0] == '/')
-        adli_buf_printf(&path, "%s/.local/state/adaptdl", home);
-    else
-        status = adli_fail(ADL_EINVAL, "no state directory: set HOME or ADAPTDL_STATE");
-    if (status == ADL_OK)
-        return take_text(&path, out);
-    adli_buf_fini(&path);
-    return status;
-}
-
 static adl_status use_socket(adli_server *server, const char *path)
 {
-    adli_buf text;
     if (!*path)
         return adli_fail(ADL_EINVAL, "server \"unix:\": no path");
-    adli_buf_init(&text, PATH_BYTES);
-    adl_status status = put_absolute(&text, path);
-    if (status == ADL_OK)
-        status = take_text(&text, &server->socket_path);
-    else
-        adli_buf_fini(&text);
+    adl_status status = adli_absolute(path, &server->socket_path);
     if (status != ADL_OK)
         return status;
     size_t room = sizeof((struct sockaddr_un *)0)->sun_path - 1;
@@ -117,7 +61,7 @@ static adl_status use_address(adli_server *server, const char *address, const ch
                          "https://HOST:PORT",
                          address);
     char *directory;
-    adl_status status = adli_state_directory(state, &directory);
+    adl_status status = adli_state_dir(state, &directory);
     if (status != ADL_OK)
         return status;
     adli_buf path;

@@ -14,15 +14,11 @@ typedef struct adli_server {
 } adli_server;
 
 /* address: "unix:PATH", "http://HOST:PORT" or "https://HOST:PORT"; NULL: $ADAPTDL_SERVER, else
- * the socket of the state directory. state: NULL: the default (adli_state_directory). ca_file:
+ * the socket of the state directory. state: NULL: the default (adli_state_dir). ca_file:
  * NULL: $ADAPTDL_CA or the system's. The token comes from $ADAPTDL_TOKEN. EINVAL names what is
  * wrong. On failure *out is empty. Not thread-safe against setenv; does not block. */
 ADL_MUST adl_status adli_server_init(adli_server *out, const char *address, const char *state,
                                      const char *ca_file);
 void adli_server_fini(adli_server *server);
-
-/* given, else $ADAPTDL_STATE, else $XDG_STATE_HOME/adaptdl, else ~/.local/state/adaptdl;
- * absolute, on the heap. It need not exist. */
-ADL_MUST adl_status adli_state_directory(const char *given, char **out);
 
 #endif

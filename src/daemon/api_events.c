@@ -4,6 +4,7 @@
 #include "daemon/api_impl.h"
 
 #include "base/json.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -75,8 +76,7 @@ static adli_httpd_flow watch(void *self, adli_buf *out, double now_s, double *ag
 
 static void put_item(adli_buf *out, const char *line, size_t length)
 {
-    if (out->length > 0 && out->data[out->length - 1] != '[')
-        adli_buf_puts(out, ",");
+    adli_jw_raw(out, NULL, ""); /* the comma */
     adli_buf_append(out, line, length);
 }
 
@@ -87,10 +87,14 @@ static void answer_list(adli_httpd_request *request, watcher *w, int limit)
     adli_buf_init(&out, API_ANSWER_MAX);
     adl_status status =
         adli_core_events(w->api->core, or_null(w->ns), or_null(w->name), limit, &w->seq, &lines);
-    adli_buf_puts(&out, "{\"items\":[");
+    adli_jw_open(&out, NULL, '{');
+    adli_jw_open(&out, "items", '[');
     if (status == ADL_OK)
         put_lines(&out, &lines, put_item);
-    adli_buf_printf(&out, "],\"last\":%lld}\n", (long long)w->seq);
+    adli_jw_close(&out, ']');
+    adli_jw_int(&out, "last", w->seq);
+    adli_jw_close(&out, '}');
+    adli_buf_puts(&out, "\n");
     adli_buf_fini(&lines);
     adli_api_answer(request, status, 200, &out);
 }

@@ -22,10 +22,14 @@ static void answer_directory(adli_httpd_request *request, const adli_opened *ope
 {
     adli_buf out;
     adli_buf_init(&out, LISTING_MAX);
-    adli_buf_puts(&out, "{\"directory\":true,\"entries\":[");
+    adli_jw_open(&out, NULL, '{');
+    adli_jw_bool(&out, "directory", true);
+    adli_jw_open(&out, "entries", '[');
     for (size_t i = 0; i < opened->count; i++)
         put_entry(&out, &opened->entries[i]);
-    adli_buf_puts(&out, "]}\n");
+    adli_jw_close(&out, ']');
+    adli_jw_close(&out, '}');
+    adli_buf_puts(&out, "\n");
     adli_httpd_set_header(request, "X-Adaptdl-Directory", "1");
     adli_api_answer(request, ADL_OK, 200, &out);
 }

@@ -2,8 +2,10 @@
 #include "daemon/api_impl.h"
 
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "sched/lifecycle.h"
 
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -208,8 +210,12 @@ adli_httpd_verdict adli_api_healthz(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;
     adli_buf out = answer_buf();
-    adli_buf_printf(&out, "{\"status\":\"ok\",\"version\":\"%s\",\"uptimeSeconds\":%.3f}\n",
-                    adl_version(), adli_monotonic_s() - api->started_s);
+    adli_jw_open(&out, NULL, '{');
+    adli_jw_text(&out, "status", "ok");
+    adli_jw_text(&out, "version", adl_version());
+    adli_jw_number(&out, "uptimeSeconds", round((adli_monotonic_s() - api->started_s) * 1e3) / 1e3);
+    adli_jw_close(&out, '}');
+    adli_buf_puts(&out, "\n");
     adli_api_answer(request, ADL_OK, 200, &out);
     return ADLI_HTTPD_DONE;
 }

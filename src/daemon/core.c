@@ -169,12 +169,12 @@ static adl_status make_policy(adli_core *core)
 static adl_status make_cluster(adli_core *core)
 {
     const adli_config *config = &core->config;
-    adl_cluster_options options = {.resource_names = core->resource_names,
+    adl_cluster_options options = {.size = sizeof options,
+                                   .resource_names = core->resource_names,
                                    .resource_count = core->resource_count,
                                    .nodes = core->sched_nodes,
                                    .node_count = core->node_count,
                                    .policy = core->policy,
-                                   .pool = core->pool,
                                    .seed = 1,
                                    .rules = {.grace_s = config->grace_s,
                                              .max_retries = config->max_retries,
@@ -182,7 +182,7 @@ static adl_status make_cluster(adli_core *core)
                                              .interrupted_pause_s = 1,
                                              .forgive_s = ADLI_FORGIVE_S},
                                    .wait_for_room = true};
-    return adl_cluster_new(&options, &core->cluster);
+    return adli_cluster_new(&options, core->pool, &core->cluster);
 }
 
 static adl_status open_core(adli_core *core, const adli_core_options *options)

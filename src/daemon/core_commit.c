@@ -48,7 +48,7 @@ void adli_core_event(adli_core *core, double now_s, const char *type, const char
                             .time_s = now_s,
                             .job = adli_strdup(job),
                             .text = adli_strdup(message),
-                            .fields = adli_strdup(fields)};
+                            .fields = adli_strdup(fields ? fields : "")};
     snprintf(pending.type, sizeof pending.type, "%s", type);
     post(core, pending);
 }
@@ -91,7 +91,7 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
         changed += reason != ADL_REASON_KEPT && reason != ADL_REASON_WAITING &&
                    reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
         const adli_kept_job *job =
-            adl_cluster_job(core->cluster, adl_cluster_round_job(core->cluster, i)).user;
+            adl_cluster_job(core->cluster, adl_cluster_round_job(core->cluster, i))->user;
         adli_buf text;
         adli_buf_init(&text, 1 << 20);
         put_decision(core, job, i, now_s, &text);
@@ -100,11 +100,14 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
                                   .round = core->round,
                                   .text = text.data});
     }
-    char fields[96];
-    snprintf(fields, sizeof fields, ",\"round\":%lld,\"changed\":%d,\"jobs\":%d",
-             (long long)core->round, changed, snapshot->job_count);
-    adli_core_event(core, now_s, "Round", "", fields, "round %lld: %d of %d jobs changed",
+    adli_buf fields;
+    adli_buf_init(&fields, FIELDS_MAX);
+    adli_jw_int(&fields, "round", core->round);
+    adli_jw_int(&fields, "changed", changed);
+    adli_jw_int(&fields, "jobs", snapshot->job_count);
+    adli_core_event(core, now_s, "Round", "", fields.data, "round %lld: %d of %d jobs changed",
                     (long long)core->round, changed, snapshot->job_count);
+    adli_buf_fini(&fields);
     adli_say(ADL_LOG_DEBUG, "round %lld: %d of %d jobs changed, decided in %.3f ms",
              (long long)core->round, changed, snapshot->job_count, duration_s * 1e3);
     post(core, (adli_pending){.kind = PENDING_ROUND,
@@ -232,11 +235,14 @@ static void write_events(adli_core *core, const change *made, double now_s)
     const adli_kept_job *job = made->job;
     const adli_row *old = &job->row, *row = &made->row;
     const char *name = adl_phase_name(row->life.phase);
-    char message[256], fields[128];
+    char message[256];
+    adli_buf fields;
+    adli_buf_init(&fields, FIELDS_MAX);
     bool phase = old->life.phase != row->life.phase;
     if (phase || strcmp(old->reason, row->reason) != 0) {
-        snprintf(fields, sizeof fields, ",\"phase\":\"%s\",\"group\":%d,\"replicas\":%d", name,
-                 row->life.group, row->placed_count);
+        adli_jw_text(&fields, "phase", name);
+        adli_jw_int(&fields, "group", row->life.group);
+        adli_jw_int(&fields, "replicas", row->placed_count);
         int used = phase ? snprintf(message, sizeof message, "%s -> %s",
                                     adl_phase_name(old->life.phase), name)
                          : snprintf(message, sizeof message, "%s", name);
@@ -245,16 +251,19 @@ static void write_events(adli_core *core, const change *made, double now_s)
                      *row->message ? ": " : "", (int)strcspn(row->message, "\n"), row->message);
         adli_say(ADL_LOG_DEBUG, "job %s: %s", job->id, message);
         if (phase || row->reason[0])
-            adli_store_event(core->store, now_s, "JobPhase", job->id, message, fields);
+            adli_store_event(core->store, now_s, "JobPhase", job->id, message, fields.data);
     }
     if (row->life.group > old->life.group && old->life.group > 0 &&
         job->last_replicas != row->placed_count) {
-        snprintf(fields, sizeof fields, ",\"before\":%d,\"after\":%d,\"group\":%d",
-                 job->last_replicas, row->placed_count, row->life.group);
+        adli_buf_clear(&fields);
+        adli_jw_int(&fields, "before", job->last_replicas);
+        adli_jw_int(&fields, "after", row->placed_count);
+        adli_jw_int(&fields, "group", row->life.group);
         snprintf(message, sizeof message, "%d -> %d replicas", job->last_replicas,
                  row->placed_count);
-        adli_store_event(core->store, now_s, "JobRescaled", job->id, message, fields);
+        adli_store_event(core->store, now_s, "JobRescaled", job->id, message, fields.data);
     }
+    adli_buf_fini(&fields);
 }
 
 static void write_change(adli_core *core, const change *made, adli_buf *wanted, adli_buf *placed,
@@ -292,7 +301,7 @@ static void write_pending(adli_core *core, const adli_pending *pending)
     switch (pending->kind) {
     case PENDING_EVENT:
         adli_store_event(core->store, pending->time_s, pending->type, pending->job, pending->text,
-                         pending->fields ? pending->fields : "");
+                         pending->fields);
         break;
     case PENDING_DECISION:
         adli_store_decision(core->store, pending->job, pending->round, pending->text);
@@ -387,24 +396,24 @@ static bool sample_due(const adli_core *core, const adli_kept_job *job, const ad
 static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, change *made,
                           bool *differs)
 {
-    adl_job_info info = adl_cluster_job(core->cluster, job->number);
+    const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
     adli_buf message;
     char reason[32];
     adli_buf_init(&message, 2 * ADLI_MESSAGE_MAX);
-    describe(core, job, &info, now_s, reason, &message);
+    describe(core, job, info, now_s, reason, &message);
     const char *text = message.data ? message.data : "";
     const adli_row *row = &job->row;
-    *differs = !same_life(info.life, &row->life) ||
-               !same_nodes(info.nodes, info.replicas, row->wanted, row->wanted_count) ||
-               !same_nodes(info.placed, info.placed_count, row->placed, row->placed_count) ||
+    *differs = !same_life(info->life, &row->life) ||
+               !same_nodes(info->nodes, info->replicas, row->wanted, row->wanted_count) ||
+               !same_nodes(info->placed, info->placed_count, row->placed, row->placed_count) ||
                strcmp(reason, row->reason) != 0 ||
                strcmp(text, row->message ? row->message : "") != 0;
-    bool changed = info.life->phase != row->life.phase || info.placed_count != row->placed_count;
-    bool due = !changed && sample_due(core, job, &info, now_s);
+    bool changed = info->life->phase != row->life.phase || info->placed_count != row->placed_count;
+    bool due = !changed && sample_due(core, job, info, now_s);
     *differs |= due; /* its device time */
     if (*differs) {
         pthread_mutex_lock(&core->lock); /* replicas may report meanwhile */
-        made->sample = sample_of(job, info.life->phase, info.placed_count, now_s);
+        made->sample = sample_of(job, info->life->phase, info->placed_count, now_s);
         pthread_mutex_unlock(&core->lock);
     }
     if (due) {
@@ -417,7 +426,7 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
     adl_status status = ADL_OK;
     made->job = job;
     if (*differs)
-        status = make_row(job, &info, reason, text, now_s, &made->row);
+        status = make_row(job, info, reason, text, now_s, &made->row);
     adli_buf_fini(&message);
     return status;
 }

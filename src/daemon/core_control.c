@@ -70,7 +70,7 @@ adli_kept_job *adli_core_busy(adli_core *core, const adli_kept_job *after)
 {
     int number = adl_cluster_busy(core->cluster, after ? after->number : -1);
     core->visits++;
-    return number < 0 ? NULL : adl_cluster_job(core->cluster, number).user;
+    return number < 0 ? NULL : adl_cluster_job(core->cluster, number)->user;
 }
 
 /* ---- orders: noted here, carried out after the commit ---- */
@@ -183,15 +183,15 @@ static void remember_before(adli_core *core)
     adli_kept_job *job;
     TAILQ_FOREACH(job, &core->active, stage)
     {
-        adl_job_info info = adl_cluster_job(core->cluster, job->number);
+        const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
         core->visits++;
         job->before_count = 0;
-        if (adli_grow(&job->before, &job->before_capacity, (size_t)info.replicas,
+        if (adli_grow(&job->before, &job->before_capacity, (size_t)info->replicas,
                       sizeof *job->before) != 0)
             continue;
-        if (info.replicas)
-            memcpy(job->before, info.nodes, (size_t)info.replicas * sizeof *job->before);
-        job->before_count = info.replicas;
+        if (info->replicas)
+            memcpy(job->before, info->nodes, (size_t)info->replicas * sizeof *job->before);
+        job->before_count = info->replicas;
     }
 }
 
@@ -285,21 +285,21 @@ static void decide(adli_core *core, double now_s)
 
 static void start_group(adli_core *core, adli_kept_job *job, double now_s)
 {
-    adl_job_info info = adl_cluster_job(core->cluster, job->number);
+    const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
     job->do_start = false;
-    if (info.life->phase != ADL_STARTING)
+    if (info->life->phase != ADL_STARTING)
         return; /* stopped before it was started */
     adl_status status =
-        adli_core_start_group(core, job, info.life->group, info.placed, info.placed_count);
+        adli_core_start_group(core, job, info->life->group, info->placed, info->placed_count);
     if (status == ADL_OK)
         return;
-    adl_observed seen = {.started = info.placed_count};
+    adl_observed seen = {.started = info->placed_count};
     if (status == ADL_ENOENT) /* the node has just gone */
-        seen.interrupted = info.placed_count;
+        seen.interrupted = info->placed_count;
     else
-        seen.failed = info.placed_count;
+        seen.failed = info->placed_count;
     char message[512];
-    snprintf(message, sizeof message, "group %d could not be started: %s", info.life->group,
+    snprintf(message, sizeof message, "group %d could not be started: %s", info->life->group,
              adl_error());
     adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, message);
     if (seen.failed) {
@@ -317,11 +317,11 @@ static void act(adli_core *core, adli_kept_job *job, double now_s)
     while (job->forgotten < job->cleaned)
         ops->forget(self, job->uid, ++job->forgotten);
     if (job->number >= 0) {
-        adl_job_info info = adl_cluster_job(core->cluster, job->number);
+        const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
         if (job->do_start)
             start_group(core, job, now_s);
-        if (job->do_terminate && info.life->phase == ADL_STOPPING)
-            ops->stop(self, job->uid, info.life->group, ADLI_ALL_MEMBERS, job->do_kill);
+        if (job->do_terminate && info->life->phase == ADL_STOPPING)
+            ops->stop(self, job->uid, info->life->group, ADLI_ALL_MEMBERS, job->do_kill);
         job->do_start = job->do_terminate = job->do_kill = false;
     }
     if (job->number < 0 || !adl_life_over(&job->row.life))
@@ -346,15 +346,15 @@ static double deadline(adli_core *core, double now_s)
         return fmin(next, core->retry_commit_s);
     next = fmin(next, fmin(core->round_wanted_s, core->next_round_s));
     for (adli_kept_job *job = adli_core_busy(core, NULL); job; job = adli_core_busy(core, job)) {
-        adl_job_info info = adl_cluster_job(core->cluster, job->number);
-        const adl_life *life = info.life;
-        if (life->phase == ADL_PENDING && info.replicas > 0 && life->retry_at_s > now_s)
+        const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
+        const adl_life *life = info->life;
+        if (life->phase == ADL_PENDING && info->replicas > 0 && life->retry_at_s > now_s)
             next = fmin(next, life->retry_at_s);
         if (life->phase == ADL_STOPPING && !life->killed) {
             double grace_s = job->spec.grace_s >= 0 ? job->spec.grace_s : core->config.grace_s;
             next = fmin(next, life->stop_since_s + grace_s);
         }
-        if (info.placed_count > 0)
+        if (info->placed_count > 0)
             next = fmin(next, job->sampled_s + core->config.history_s);
     }
     return next;

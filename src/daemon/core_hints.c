@@ -312,7 +312,7 @@ adl_status adli_core_hints(adli_core *core, const char *ns, const char *name, co
 void adli_core_report(adli_core *core, adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
-    adl_job_report report = {.restart_cost_s = job->restart_cost_s};
+    adl_job_report report = {.size = sizeof report, .restart_cost_s = job->restart_cost_s};
     if (hints->known) {
         report.has_model = has_model(hints);
         report.model = hints->model;

@@ -22,9 +22,8 @@
 #include "daemon/core.h"
 #include "daemon/index.h"
 #include "jobspec/jobspec.h"
-#include "adaptdl/cluster.h"
+#include "sched/cluster.h"
 #include "sched/lifecycle.h"
-#include "sched/pool.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -312,6 +311,8 @@ void adli_core_failure(adli_kept_job *job, const char *reason, const char *messa
 void adli_core_remove_jobs(adli_core *core, double now_s);
 
 /* ---- core_commit.c ---- */
+/* fields: see adli_store_event; at most FIELDS_MAX bytes of the daemon's own. */
+enum { FIELDS_MAX = 1024 };
 void adli_core_event(adli_core *core, double now_s, const char *type, const char *job,
                      const char *fields, const char *format, ...)
     __attribute__((format(printf, 6, 7)));

@@ -48,7 +48,8 @@ static adl_status look_up(adli_core *core, const char *ns, const char *name, cha
 adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, adli_buf *out)
 {
     double now_s = adli_core_now(core);
-    adli_buf_puts(out, "{\"items\":[");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_open(out, "items", '[');
     pthread_mutex_lock(&core->lock);
     const adli_kept_job *job;
     TAILQ_FOREACH(job, &core->jobs, all)
@@ -59,7 +60,8 @@ adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, ad
             adli_job_json(core, job, NULL, now_s, out);
     }
     pthread_mutex_unlock(&core->lock);
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
     return adli_buf_check(out);
 }
 
@@ -139,9 +141,11 @@ adl_status adli_core_history(adli_core *core, const char *ns, const char *name, 
     adl_status status = look_up(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
-    adli_buf_puts(out, "{\"samples\":[");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_open(out, "samples", '[');
     status = adli_store_samples(core->store, uid, put_sample, out);
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 
@@ -154,9 +158,11 @@ adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name
         return status;
     if (limit < 1)
         limit = 1;
-    adli_buf_puts(out, "{\"items\":[");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_open(out, "items", '[');
     status = adli_store_decisions(core->store, name ? uid : NULL, limit, out);
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 

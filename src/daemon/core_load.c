@@ -19,6 +19,7 @@ adl_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *jo
                 : spec->min_replicas > 1 ? spec->min_replicas
                                          : 1;
     return (adl_job_spec){
+        .size = sizeof(adl_job_spec),
         .name = job->id,
         .request = adli_core_request(core, job),
         .min_replicas = spec->min_replicas,
@@ -164,7 +165,8 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
     adl_job_spec spec = adli_core_sched_spec(core, job);
     adli_core_application(job, application);
     spec.application = application;
-    adl_job_saved saved = {.life = row->life,
+    adl_job_saved saved = {.size = sizeof saved,
+                           .life = row->life,
                            .nodes = row->wanted,
                            .replicas = row->wanted_count,
                            .placed = row->placed,

@@ -3,6 +3,7 @@
  * people see what became of it; then its place is the next newcomer's, and the table's end is cut off. */
 #include "daemon/core_impl.h"
 
+#include "base/json_write.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -169,8 +170,9 @@ static bool in_use(const adli_core *core, int number)
             return true;
         if (!core->cluster || job->number < 0)
             continue;
-        adl_job_info info = adl_cluster_job(core->cluster, job->number);
-        if (has(info.nodes, info.replicas, number) || has(info.placed, info.placed_count, number))
+        const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
+        if (has(info->nodes, info->replicas, number) ||
+            has(info->placed, info->placed_count, number))
             return true;
     }
     return false;
@@ -410,9 +412,11 @@ adl_status adli_core_drain_all(adli_core *core, bool drain, adli_buf *out)
 adl_status adli_core_nodes(adli_core *core, adli_buf *out)
 {
     pthread_mutex_lock(&core->lock);
-    adli_buf_puts(out, "{\"items\":[");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_open(out, "items", '[');
     adl_status status = adli_nodes_json(core, -1, out);
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
     pthread_mutex_unlock(&core->lock);
     return status == ADL_OK ? adli_buf_check(out) : status;
 }

@@ -1,6 +1,7 @@
 /* What the backend sees, told to the cluster; why a group failed, told to people. */
 #include "daemon/core_impl.h"
 
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -142,17 +143,21 @@ static void note_failures(adli_core *core, adli_kept_job *job, const adl_life *l
         const adli_member_view *view = &views[rank];
         if (!adli_end_failed(life, ends, count, rank))
             continue;
-        char message[512], fate[192], tail[3 * TAIL_BYTES], fields[160];
+        char message[512], fate[192], tail[3 * TAIL_BYTES];
         const char *cause = adli_cause_name(view->cause);
         fate_of(view, fate, sizeof fate);
         snprintf(message, sizeof message, "replica %d of %d (group %d)%s%s%s %s", rank, count,
                  group, *cause ? ", " : "", cause, *cause ? ":" : "", fate);
         log_tail(core, job, group, view->member, tail);
         adli_core_failure(job, cause, message, tail);
-        snprintf(fields, sizeof fields,
-                 ",\"group\":%d,\"rank\":%d,\"exitCode\":%d,\"reason\":\"%s\"", group, rank,
-                 view->exit_code, cause);
-        adli_core_event(core, now_s, "ReplicaFailed", job->id, fields, "%s", message);
+        adli_buf fields;
+        adli_buf_init(&fields, FIELDS_MAX);
+        adli_jw_int(&fields, "group", group);
+        adli_jw_int(&fields, "rank", rank);
+        adli_jw_int(&fields, "exitCode", view->exit_code);
+        adli_jw_text(&fields, "reason", cause);
+        adli_core_event(core, now_s, "ReplicaFailed", job->id, fields.data, "%s", message);
+        adli_buf_fini(&fields);
         core->tell = true;
         return;
     }
@@ -184,9 +189,9 @@ static void publish(adli_core *core, adli_kept_job *job, int group, int count, i
 
 static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
 {
-    adl_job_info info = adl_cluster_job(core->cluster, job->number);
-    adl_phase phase = info.life->phase;
-    int group = info.life->group, wanted = info.placed_count, count = 0;
+    const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
+    adl_phase phase = info->life->phase;
+    int group = info->life->group, wanted = info->placed_count, count = 0;
     bool present = phase == ADL_STARTING || phase == ADL_RUNNING || phase == ADL_STOPPING;
     if (!present || job->do_start || job->lost_start)
         return;
@@ -211,10 +216,10 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
         count = count < wanted ? count : wanted;
         for (int i = 0; i < count; i++)
             core->ends[i] = end_of(&core->scratch[i]);
-        seen = adli_observe_ends(info.life, core->ends, count);
+        seen = adli_observe_ends(info->life, core->ends, count);
         if (seen.failed == 0) /* or it has turned out to be a consequence */
             job->failure_seen = false;
-        note_failures(core, job, info.life, core->ends, core->scratch, count, now_s);
+        note_failures(core, job, info->life, core->ends, core->scratch, count, now_s);
         publish(core, job, group, count, seen.ready - seen.succeeded);
     } else if (phase == ADL_RUNNING) /* one that is stopped may never have been started */
         adli_say(ADL_LOG_WARNING, "job %s: group %d is not there any more", job->id, group);

@@ -195,7 +195,6 @@ static void put_warnings(const adli_jobspec *spec, adli_buf *out)
 {
     if (spec->warning_count == 0)
         return;
-    adli_buf_puts(out, ","); /* more members of the event */
     adli_jw_open(out, "warnings", '[');
     for (int i = 0; i < spec->warning_count; i++)
         adli_jw_text(out, NULL, spec->warnings[i]);
@@ -219,7 +218,7 @@ static adl_status commit_job(adli_core *core, const adli_kept_job *job)
         adli_store_begin(core->store);
         adli_store_add_job(core->store, &row);
         adli_store_event(core->store, job->created_s, "JobCreated", job->id, "submitted",
-                         fields.data ? fields.data : "");
+                         fields.data);
         status = adli_store_commit(core->store);
     }
     adli_buf_fini(&fields);

@@ -38,46 +38,25 @@ typedef struct daemon {
 
 /* ---- the state directory ---- */
 
-adl_status adli_state_dir(char *out, size_t size)
-{
-    const char *own = getenv("ADAPTDL_STATE"), *xdg = getenv("XDG_STATE_HOME"),
-               *home = getenv("HOME");
-    int length;
-    if (own && *own)
-        length = snprintf(out, size, "%s", own);
-    else if (xdg && *xdg == '/')
-        length = snprintf(out, size, "%s/adaptdl", xdg);
-    else if (home && *home == '/')
-        length = snprintf(out, size, "%s/.local/state/adaptdl", home);
-    else
-        return adli_fail(ADL_EINVAL, "no state directory: set ADAPTDL_STATE, or HOME");
-    if (length < 0 || (size_t)length >= size)
-        return adli_fail(ADL_EINVAL, "the state directory's name is too long");
-    return ADL_OK;
-}
-
 /* An absolute name without links, so that replicas that change their directory find it too. */
 static adl_status open_state(daemon_state *d)
 {
-    char given[PATH_SIZE];
-    adl_status status = ADL_OK;
-    if (d->options->state_dir)
-        snprintf(given, sizeof given, "%s", d->options->state_dir);
-    else
-        status = adli_state_dir(given, sizeof given);
+    char *given;
+    adl_status status = adli_state_dir(d->options->state_dir, &given);
     if (status == ADL_OK)
         status = adli_dirs_make(given, 0700);
     if (status == ADL_OK)
         status = adli_dirs_private(given);
     char *full = status == ADL_OK ? realpath(given, NULL) : NULL;
     if (status == ADL_OK && !full)
-        return adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));
+        status = adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));
+    int length = full ? snprintf(d->state, sizeof d->state, "%s", full) : 0;
+    if (length < 0 || (size_t)length + 64 >= sizeof d->state)
+        status = adli_fail(ADL_EINVAL, "%s: the name is too long", given);
+    free(full);
+    free(given);
     if (status != ADL_OK)
         return status;
-    int length = snprintf(d->state, sizeof d->state, "%s", full);
-    free(full);
-    if (length < 0 || (size_t)length + 64 >= sizeof d->state)
-        return adli_fail(ADL_EINVAL, "%s: the name is too long", given);
     memcpy(d->uploads, d->state, (size_t)length);
     strcpy(d->uploads + length, "/uploads");
     if (d->options->socket)

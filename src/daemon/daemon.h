@@ -24,8 +24,4 @@ typedef struct adli_daemon_options {
  * good. Writes its log where adli_log_start said. ESTATE: another daemon uses the directory. */
 ADL_MUST adl_status adli_daemon_run(const adli_daemon_options *options);
 
-/* $ADAPTDL_STATE, else $XDG_STATE_HOME/adaptdl, else ~/.local/state/adaptdl. EINVAL: none can be made of
- * the environment, or it is too long for a socket. */
-ADL_MUST adl_status adli_state_dir(char *out, size_t size);
-
 #endif

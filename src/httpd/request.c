@@ -2,6 +2,7 @@
  * with the connection suspended while there is nothing to send. */
 #include "httpd/impl.h"
 
+#include "base/json_write.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -182,9 +183,14 @@ void adli_httpd_answer_error(adli_httpd_request *request, int code, const char *
     adli_target_printable(message); /* it may quote the client, and may have been cut */
     adli_buf body;
     adli_buf_init(&body, 16384);
-    adli_buf_printf(&body, "{\"error\": {\"code\": %d, \"message\": ", code);
-    adli_buf_json(&body, message);
-    adli_buf_puts(&body, "}}\n");
+    adli_jw_spaced(&body);
+    adli_jw_open(&body, NULL, '{');
+    adli_jw_open(&body, "error", '{');
+    adli_jw_int(&body, "code", code);
+    adli_jw_text(&body, "message", message);
+    adli_jw_close(&body, '}');
+    adli_jw_close(&body, '}');
+    adli_buf_puts(&body, "\n");
     adli_httpd_answer_take(request, code, "application/json", &body);
     adli_buf_fini(&body);
 }

@@ -2,6 +2,7 @@
 
 #include "adaptdl/fit.h"
 #include "adaptdl/speedup.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "model/perf.h"
 
@@ -70,21 +71,22 @@ static adl_status read_placement(const json_t *object, int *nodes, int *replicas
     return status;
 }
 
-/* Appends format with each # replaced by the next number. Leaves out alone when it would pass its
- * limit. */
-static adl_status put_numbers(adli_buf *out, const char *format, const double *numbers)
+/* Closes an answer that began at before. One that passed the limit is taken back. */
+static adl_status finish(adli_buf *out, size_t before)
 {
-    size_t before = out->length;
-    for (const char *at = format; *at; at++) {
-        if (*at == '#')
-            adli_buf_double(out, *numbers++);
-        else
-            adli_buf_append(out, at, 1);
-    }
+    adli_jw_close(out, '}');
     adl_status status = adli_buf_check(out);
     if (status != ADL_OK)
         out->length = before;
     return status;
+}
+
+static size_t begin(adli_buf *out)
+{
+    size_t before = out->length;
+    adli_jw_spaced(out);
+    adli_jw_open(out, NULL, '{');
+    return before;
 }
 
 /* ---- questions ---- */
@@ -109,7 +111,11 @@ static adl_status evaluate(const json_t *root, adli_buf *out)
         status = adl_goodput_evaluate(&model, adl_shape_of(nodes, replicas), m, s, &answer[2]);
     if (status != ADL_OK)
         return status;
-    return put_numbers(out, "{\"throughput\": #, \"efficiency\": #, \"goodput\": #}", answer);
+    size_t before = begin(out);
+    adli_jw_number(out, "throughput", answer[0]);
+    adli_jw_number(out, "efficiency", answer[1]);
+    adli_jw_number(out, "goodput", answer[2]);
+    return finish(out, before);
 }
 
 static adl_status optimize(const json_t *root, adli_buf *out)
@@ -127,8 +133,11 @@ static adl_status optimize(const json_t *root, adli_buf *out)
         status = adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &choice);
     if (status != ADL_OK)
         return status;
-    return put_numbers(out, "{\"goodput\": #, \"m\": #, \"s\": #}",
-                       (double[]){choice.goodput, choice.local_bsz, choice.accum_steps});
+    size_t before = begin(out);
+    adli_jw_number(out, "goodput", choice.goodput);
+    adli_jw_number(out, "m", choice.local_bsz);
+    adli_jw_number(out, "s", choice.accum_steps);
+    return finish(out, before);
 }
 
 /* Enough for any cluster; a memo for more would only be memory. */
@@ -156,7 +165,9 @@ static adl_status speedup(const json_t *root, adli_buf *out)
         return status;
     double answer = adl_speedup_get(memo, adl_shape_of(nodes, replicas));
     adl_speedup_free(memo);
-    return put_numbers(out, "{\"speedup\": #}", &answer);
+    size_t before = begin(out);
+    adli_jw_number(out, "speedup", answer);
+    return finish(out, before);
 }
 
 /* ---- fit ---- */
@@ -224,14 +235,15 @@ static adl_status fit(const json_t *root, adli_buf *out)
     free(points);
     if (status != ADL_OK)
         return status;
-    double numbers[ADLI_PERF_COUNT + 3] = {
-        [ADLI_PERF_COUNT] = result.objective, (double)result.used, (double)result.rejected};
+    size_t before = begin(out);
+    adli_jw_open(out, "params", '[');
     for (int i = 0; i < ADLI_PERF_COUNT; i++)
-        numbers[i] = adli_perf_get(&result.perf, i);
-    return put_numbers(out,
-                       "{\"params\": [#, #, #, #, #, #, #], \"objective\": #, "
-                       "\"used\": #, \"rejected\": #}",
-                       numbers);
+        adli_jw_number(out, NULL, adli_perf_get(&result.perf, i));
+    adli_jw_close(out, ']');
+    adli_jw_number(out, "objective", result.objective);
+    adli_jw_number(out, "used", (double)result.used);
+    adli_jw_number(out, "rejected", (double)result.rejected);
+    return finish(out, before);
 }
 
 /* ---- lines ---- */

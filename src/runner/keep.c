@@ -9,6 +9,7 @@
 #include "runner/runner.h"
 
 #include "base/file.h"
+#include "base/json_write.h"
 #include "base/mem.h"
 #include "base/values.h"
 #include "train/dp.h"
@@ -114,26 +115,27 @@ static adl_status write_storage(const adl_runner *runner)
     const adli_kept_list *kept = &runner->state.kept;
     adli_buf text;
     adli_buf_init(&text, JSON_MAX);
-    adli_buf_puts(&text, "{\n  \"logdir\": ");
-    adli_buf_json(&text, runner->logdir);
-    adli_buf_printf(&text, ",\n  \"topk\": %d,\n  \"loader_key\": ", runner->options.keep_best);
-    adli_buf_json(&text, runner->valid_loader);
-    adli_buf_puts(&text, ",\n  \"metric_key\": ");
-    adli_buf_json(&text, runner->valid_metric);
-    adli_buf_printf(&text, ",\n  \"minimize\": %s,\n  \"storage\": [",
-                    runner->options.maximize ? "false" : "true");
+    adli_jw_spaced(&text);
+    adli_jw_open(&text, NULL, '{');
+    adli_jw_text(&text, "logdir", runner->logdir);
+    adli_jw_int(&text, "topk", runner->options.keep_best);
+    adli_jw_text(&text, "loader_key", runner->valid_loader);
+    adli_jw_text(&text, "metric_key", runner->valid_metric);
+    adli_jw_bool(&text, "minimize", !runner->options.maximize);
+    adli_jw_open(&text, "storage", '[');
     for (size_t i = 0; i < kept->count; i++) {
         adli_buf path;
         if (path_of(runner, kept->items[i].epoch, &path) != ADL_OK)
             continue;
-        adli_buf_puts(&text, i ? ",\n    {\"logpath\": " : "\n    {\"logpath\": ");
-        adli_buf_json(&text, path.data);
-        adli_buf_puts(&text, ", \"metric\": ");
-        adli_buf_double(&text, kept->items[i].metric);
-        adli_buf_puts(&text, "}");
+        adli_jw_open(&text, NULL, '{');
+        adli_jw_text(&text, "logpath", path.data);
+        adli_jw_number(&text, "metric", kept->items[i].metric);
+        adli_jw_close(&text, '}');
         adli_buf_fini(&path);
     }
-    adli_buf_puts(&text, kept->count ? "\n  ]\n}\n" : "]\n}\n");
+    adli_jw_close(&text, ']');
+    adli_jw_close(&text, '}');
+    adli_buf_puts(&text, "\n");
     adl_status status = adli_buf_check(&text);
     if (status == ADL_OK)
         status = write_named(runner, "model.storage.json", text.data, text.length);

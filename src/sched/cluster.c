@@ -1,6 +1,7 @@
 #include "sched/cluster_impl.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,29 +9,41 @@
 
 typedef adli_sched_job job;
 
-adl_status adl_cluster_new(const adl_cluster_options *options, adl_cluster **out)
+static adl_status set_up(adl_cluster *cluster, const adl_cluster_options *given, adli_pool *pool)
 {
-    adl_cluster *cluster = adli_calloc(1, sizeof *cluster);
-    *out = cluster;
-    if (!cluster)
-        return adli_fail_memory("cluster");
-    cluster->options = *options;
-    adl_status status =
-        options->pool ? ADL_OK : adli_pool_new(options->shared_models, &cluster->own_pool);
-    if (!options->pool)
-        cluster->options.pool = cluster->own_pool;
+    adl_cluster_options *options = &cluster->options;
+    *options = (adl_cluster_options)ADL_CLUSTER_OPTIONS_INIT;
+    adl_status status = adli_options_take("adl_cluster_options", options, sizeof *options, given);
+    if (status == ADL_OK && !options->policy)
+        status = adli_fail(ADL_EINVAL, "adl_cluster_options: no policy");
+    if (status == ADL_OK && !pool)
+        status = adli_pool_new(options->shared_models, &cluster->own_pool);
+    cluster->pool = pool ? pool : cluster->own_pool;
     if (status == ADL_OK)
         status = adli_cluster_find_types(cluster, options->nodes, options->node_count);
+    return status == ADL_OK ? adli_cluster_size_tables(cluster, options->node_count) : status;
+}
+
+adl_status adli_cluster_new(const adl_cluster_options *options, adli_pool *pool, adl_cluster **out)
+{
+    adl_cluster *cluster = adli_calloc(1, sizeof *cluster);
+    *out = NULL;
+    if (!cluster)
+        return adli_fail_memory("cluster");
     cluster->last_round_s = cluster->last_submit_s = -HUGE_VAL;
     TAILQ_INIT(&cluster->live);
     TAILQ_INIT(&cluster->busy);
+    adl_status status = set_up(cluster, options, pool);
     if (status == ADL_OK)
-        status = adli_cluster_size_tables(cluster, options->node_count);
-    if (status != ADL_OK) {
+        *out = cluster;
+    else
         adl_cluster_free(cluster);
-        *out = NULL;
-    }
     return status;
+}
+
+adl_status adl_cluster_new(const adl_cluster_options *options, adl_cluster **out)
+{
+    return adli_cluster_new(options, NULL, out);
 }
 
 static void release(adl_cluster *cluster, job *j)
@@ -38,7 +51,7 @@ static void release(adl_cluster *cluster, job *j)
     if (!j)
         return;
     adl_speedup_free(j->model);
-    adli_pool_leave(cluster->options.pool, j->known);
+    adli_pool_leave(cluster->pool, j->known);
     free(j->placed);
     free(j->nodes);
     free(j->name);
@@ -86,8 +99,10 @@ static void give_back(adl_cluster *cluster, int number)
     cluster->free_numbers[cluster->free_count++] = number;
 }
 
-adl_status adl_cluster_submit(adl_cluster *cluster, const adl_job_spec *spec, int *number)
+static adl_status submit(adl_cluster *cluster, const adl_job_spec *spec, int *number)
 {
+    if (!spec->name)
+        return adli_fail(ADL_EINVAL, "adl_job_spec: no name");
     if (spec->submit_s < cluster->last_submit_s)
         return adli_fail(ADL_EINVAL, "job %s: submitted before the job before it", spec->name);
     adl_status status = take_number(cluster, number);
@@ -96,8 +111,8 @@ adl_status adl_cluster_submit(adl_cluster *cluster, const adl_job_spec *spec, in
     job *j = adli_calloc(1, sizeof *j);
     char *name = j ? adli_strdup(spec->name) : NULL;
     adli_pool_member *known = NULL;
-    status = name ? adli_pool_join(cluster->options.pool, spec->application, &known)
-                  : adli_fail_memory("job");
+    status =
+        name ? adli_pool_join(cluster->pool, spec->application, &known) : adli_fail_memory("job");
     if (status != ADL_OK) {
         free(name);
         free(j);
@@ -114,6 +129,13 @@ adl_status adl_cluster_submit(adl_cluster *cluster, const adl_job_spec *spec, in
     cluster->live_count++;
     cluster->last_submit_s = spec->submit_s;
     return ADL_OK;
+}
+
+adl_status adl_cluster_submit(adl_cluster *cluster, const adl_job_spec *given, int *number)
+{
+    adl_job_spec spec = ADL_JOB_SPEC_INIT;
+    adl_status status = adli_options_take("adl_job_spec", &spec, sizeof spec, given);
+    return status == ADL_OK ? submit(cluster, &spec, number) : status;
 }
 
 static job *find(const adl_cluster *cluster, int number)
@@ -154,9 +176,12 @@ static void retire(adl_cluster *cluster, job *j)
 }
 
 adl_status adl_cluster_restore(adl_cluster *cluster, const adl_job_spec *spec,
-                               const adl_job_saved *saved, int *number)
+                               const adl_job_saved *given, int *number)
 {
-    adl_status status = adl_cluster_submit(cluster, spec, number);
+    adl_job_saved own = ADL_JOB_SAVED_INIT, *saved = &own;
+    adl_status status = adli_options_take("adl_job_saved", &own, sizeof own, given);
+    if (status == ADL_OK)
+        status = adl_cluster_submit(cluster, spec, number);
     if (status != ADL_OK)
         return status;
     job *j = find(cluster, *number);
@@ -250,7 +275,7 @@ static void act(adl_cluster *cluster, job *j, adl_action action, double now_s)
         if (adl_life_over(&j->life))
             (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
         if (j->life.phase == ADL_SUCCEEDED)
-            adli_pool_finished(cluster->options.pool, j->known, j->progress);
+            adli_pool_finished(cluster->pool, j->known, j->progress);
     }
 }
 
@@ -369,9 +394,9 @@ static adl_status make_snapshot(adl_cluster *cluster, double now_s)
                                        .jobs = cluster->views,
                                        .job_count = count,
                                        .template_node = options->template_node,
-                                       .type_names = adli_pool_type_names(options->pool),
-                                       .type_count = adli_pool_type_count(options->pool),
-                                       .shared_models = adli_pool_shares(options->pool),
+                                       .type_names = adli_pool_type_names(cluster->pool),
+                                       .type_count = adli_pool_type_count(cluster->pool),
+                                       .shared_models = adli_pool_shares(cluster->pool),
                                        .now_s = now_s,
                                        .seed = options->seed};
     return ADL_OK;
@@ -445,17 +470,22 @@ int adl_cluster_round_job(const adl_cluster *cluster, int index)
     return cluster->view_job[index];
 }
 
-adl_job_info adl_cluster_job(const adl_cluster *cluster, int number)
+const adl_job_info *adl_cluster_job(const adl_cluster *cluster, int number)
 {
-    const job *j = find(cluster, number);
-    return (adl_job_info){.user = j->spec.user,
-                          .life = &j->life,
-                          .nodes = j->nodes,
-                          .replicas = j->replicas,
-                          .placed = j->placed,
-                          .placed_count = j->placed_count,
-                          .account = &j->account,
-                          .mean_active = mean_active(j),
-                          .most_replicas = adli_cluster_cap(cluster, j),
-                          .model = j->model};
+    job *j = find(cluster, number);
+    j->info = (adl_job_info){.user = j->spec.user,
+                             .life = &j->life,
+                             .nodes = j->nodes,
+                             .replicas = j->replicas,
+                             .placed = j->placed,
+                             .placed_count = j->placed_count,
+                             .account = &j->account,
+                             .mean_active = mean_active(j),
+                             .model = j->model};
+    return &j->info;
+}
+
+int adl_cluster_most_replicas(const adl_cluster *cluster, int number)
+{
+    return adli_cluster_cap(cluster, find(cluster, number));
 }

@@ -4,8 +4,8 @@
 
 #include "adaptdl/cluster.h"
 #include "base/status.h"
+#include "sched/cluster.h"
 #include "sched/lifecycle.h"
-#include "sched/pool.h"
 
 #include <sys/queue.h>
 
@@ -37,6 +37,7 @@ typedef struct adli_sched_job {
     void *step_context;
 
     adl_account account;
+    adl_job_info info; /* as adl_cluster_job told it last */
 } adli_sched_job;
 
 TAILQ_HEAD(adli_sched_jobs, adli_sched_job);
@@ -64,7 +65,7 @@ struct adl_cluster {
     adl_snapshot snapshot;
     adl_decision decision;
 
-    adli_pool *own_pool; /* when the options have none */
+    adli_pool *pool, *own_pool; /* own: when it was given none */
 
     /* [node_count] sums over unfinished jobs: what their wanted allocations take, what groups that are
      * there take. Kept by cluster_room.c, which alone changes nodes and placed of a job. */

@@ -1,6 +1,8 @@
 /* What the cluster knows of a job's speed: what the job reported, and what others of its kind did. */
 #include "sched/cluster_impl.h"
 
+#include "base/options.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, 
         const char *type = nodes[n].device_type;
         if (!has_devices(&nodes[n]))
             continue;
-        status = adli_pool_type_of(cluster->options.pool, type ? type : "", &index);
+        status = adli_pool_type_of(cluster->pool, type ? type : "", &index);
     }
     return status;
 }
@@ -28,8 +30,8 @@ adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, 
 int adl_cluster_type(const adl_cluster *cluster, int node)
 {
     const char *type = cluster->options.nodes[node].device_type;
-    const char *const *names = adli_pool_type_names(cluster->options.pool);
-    int count = adli_pool_type_count(cluster->options.pool);
+    const char *const *names = adli_pool_type_names(cluster->pool);
+    int count = adli_pool_type_count(cluster->pool);
     for (int t = 0; t < count; t++)
         if (strcmp(names[t], type ? type : "") == 0)
             return t;
@@ -53,12 +55,12 @@ static int twice(int replicas)
 int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 {
     int profiled = j->max_profiled, limit = j->batch_cap;
-    if (adli_pool_shares(cluster->options.pool)) {
-        int shared = adli_pool_max_profiled(cluster->options.pool, j->known);
+    if (adli_pool_shares(cluster->pool)) {
+        int shared = adli_pool_max_profiled(cluster->pool, j->known);
         profiled = shared > profiled ? shared : profiled;
     }
     adl_batch_limits limits;
-    if (limit == 0 && adli_pool_limits(cluster->options.pool, j->known, &limits))
+    if (limit == 0 && adli_pool_limits(cluster->pool, j->known, &limits))
         limit = batch_cap(&limits);
     int cap = profiled > 0 ? twice(profiled) : 1;
     if (j->spec.max_replicas > 0 && cap > j->spec.max_replicas)
@@ -70,7 +72,7 @@ int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 
 adl_status adli_cluster_learn(adl_cluster *cluster, adli_sched_job *j)
 {
-    adli_pool *pool = cluster->options.pool;
+    adli_pool *pool = cluster->pool;
     uint64_t version = adli_pool_version(pool, j->known);
     int cap = adli_cluster_cap(cluster, j), most = cap > j->replicas ? cap : j->replicas;
     if (version == 0 || (version == j->model_version && most == j->model_most))
@@ -87,8 +89,12 @@ adl_status adli_cluster_learn(adl_cluster *cluster, adli_sched_job *j)
     return ADL_OK;
 }
 
-adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_report *report)
+adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_report *given)
 {
+    adl_job_report own = ADL_JOB_REPORT_INIT, *report = &own;
+    adl_status status = adli_options_take("adl_job_report", &own, sizeof own, given);
+    if (status != ADL_OK)
+        return status;
     adli_sched_job *j = cluster->jobs[number];
     j->max_profiled = report->max_profiled;
     j->batch_cap = batch_cap(&report->limits);
@@ -101,7 +107,7 @@ adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_re
     j->remaining_steps = report->remaining_steps;
     if (!report->has_model)
         return ADL_OK;
-    adl_status status = adl_goodput_check(&report->model);
+    status = adl_goodput_check(&report->model);
     if (status != ADL_OK)
         return adli_wrap(status, "job %s", j->name);
     adli_pool_news news = {.model = report->model,
@@ -110,19 +116,18 @@ adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_re
                            .profile_count = report->profile_count};
     if (j->spec.type_speeds)
         memcpy(news.speeds, j->spec.type_speeds, sizeof news.speeds);
-    status = adli_pool_tell(cluster->options.pool, j->known, &news);
+    status = adli_pool_tell(cluster->pool, j->known, &news);
     return status == ADL_OK ? adli_cluster_learn(cluster, j) : status;
 }
 
 bool adl_cluster_prior(const adl_cluster *cluster, int number, int type, adl_goodput *out)
 {
     const adli_sched_job *j = cluster->jobs[number];
-    return adli_pool_prior(cluster->options.pool, j->known, type, out);
+    return adli_pool_prior(cluster->pool, j->known, type, out);
 }
 
 /* What it declared, else what jobs of its kind needed. */
 double adli_cluster_total_work(const adl_cluster *cluster, const adli_sched_job *j)
 {
-    return j->total_work > 0 ? j->total_work
-                             : adli_pool_total_work(cluster->options.pool, j->known);
+    return j->total_work > 0 ? j->total_work : adli_pool_total_work(cluster->pool, j->known);
 }

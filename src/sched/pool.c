@@ -57,7 +57,7 @@ static void entry_free(adli_pool_entry *entry)
 {
     for (int t = 0; t < ADL_MAX_TYPES; t++) {
         free(entry->types[t].points);
-        free(entry->types[t].groups);
+        free(entry->types[t].bins);
     }
     free(entry->application);
     free(entry);
@@ -238,28 +238,28 @@ static double log_ratio(const adl_perf_params *fit, const adl_profile_point *poi
 }
 
 /* Mean residuals by (R, multi): few, so a linear search is enough. */
-static adli_pool_group *group_of(const adli_pool_type *on, const adl_profile_point *point)
+static adli_pool_bin *bin_of(const adli_pool_type *on, const adl_profile_point *point)
 {
-    for (size_t i = 0; i < on->group_count; i++)
-        if (on->groups[i].at.replicas == point->replicas &&
-            (on->groups[i].at.nodes > 1) == (point->nodes > 1))
-            return &on->groups[i];
+    for (size_t i = 0; i < on->bin_count; i++)
+        if (on->bins[i].at.replicas == point->replicas &&
+            (on->bins[i].at.nodes > 1) == (point->nodes > 1))
+            return &on->bins[i];
     return NULL;
 }
 
-static adl_status group_points(adli_pool_type *on)
+static adl_status fill_bins(adli_pool_type *on)
 {
-    if (adli_grow(&on->groups, &on->group_capacity, on->count, sizeof *on->groups) != 0)
+    if (adli_grow(&on->bins, &on->bin_capacity, on->count, sizeof *on->bins) != 0)
         return adli_fail_memory("pool of models");
-    on->group_count = 0;
+    on->bin_count = 0;
     for (size_t i = 0; i < on->count; i++) {
         const adl_profile_point *point = &on->points[i].at;
-        adli_pool_group *group = group_of(on, point);
-        if (!group) {
-            group = &on->groups[on->group_count++];
-            *group = (adli_pool_group){.at = *point};
+        adli_pool_bin *bin = bin_of(on, point);
+        if (!bin) {
+            bin = &on->bins[on->bin_count++];
+            *bin = (adli_pool_bin){.at = *point};
         }
-        group->residual += (log_ratio(&on->fit, point) - group->residual) / ++group->count;
+        bin->residual += (log_ratio(&on->fit, point) - bin->residual) / ++bin->count;
     }
     return ADL_OK;
 }
@@ -270,7 +270,7 @@ adl_status adli_pool_fit(adli_pool_type *on)
         return ADL_OK;
     on->fitted = false;
     on->stale = false;
-    on->group_count = 0;
+    on->bin_count = 0;
     on->max_profiled = 0;
     if (on->count == 0)
         return ADL_OK;
@@ -284,7 +284,7 @@ adl_status adli_pool_fit(adli_pool_type *on)
     adl_status status = adl_fit(points, on->count, &result);
     if (status == ADL_OK) {
         on->fit = result.perf;
-        status = group_points(on);
+        status = fill_bins(on);
     }
     on->fitted = status == ADL_OK;
     on->stale = status != ADL_OK;
@@ -302,8 +302,8 @@ static int compare(const adli_pool_type *on, const adli_pool_member *member, int
         const adl_profile_point *point = &member->points[i];
         if (point->type != type)
             continue;
-        const adli_pool_group *group = group_of(on, point);
-        double off = log_ratio(&on->fit, point) - (group ? group->residual : 0);
+        const adli_pool_bin *bin = bin_of(on, point);
+        double off = log_ratio(&on->fit, point) - (bin ? bin->residual : 0);
         sum += off;
         squares += off * off;
         used++;

@@ -14,11 +14,11 @@ typedef struct adli_pool_point {
 } adli_pool_point;
 
 /* The points of one (R, multi) together. */
-typedef struct adli_pool_group {
+typedef struct adli_pool_bin {
     adl_profile_point at; /* one of them */
     double residual;      /* mean log(measured / modelled) */
     int count;
-} adli_pool_group;
+} adli_pool_bin;
 
 /* What is known on one device type. */
 typedef struct adli_pool_type {
@@ -31,8 +31,8 @@ typedef struct adli_pool_type {
     bool stale;    /* points changed since the fit */
     bool fitted;
     adl_perf_params fit;
-    adli_pool_group *groups;
-    size_t group_count, group_capacity;
+    adli_pool_bin *bins;
+    size_t bin_count, bin_capacity;
     int max_profiled;
 } adli_pool_type;
 

@@ -63,8 +63,8 @@ static size_t list_points(const adli_pool_member *member, const adli_pool_type *
             out[count++] = member->points[i];
     own = count;
     double delta = on ? adli_pool_delta(on, member, type) : 0;
-    for (size_t g = 0; on && g < on->group_count; g++) {
-        adl_profile_point point = on->groups[g].at;
+    for (size_t g = 0; on && g < on->bin_count; g++) {
+        adl_profile_point point = on->bins[g].at;
         bool measured = false;
         for (size_t i = 0; i < own && !measured; i++)
             measured = out[i].replicas == point.replicas && (out[i].nodes > 1) == (point.nodes > 1);
@@ -72,7 +72,7 @@ static size_t list_points(const adli_pool_member *member, const adli_pool_type *
             continue;
         adl_shape shape = adl_shape_of(point.nodes, point.replicas);
         point.optim_time_s =
-            adl_optim_time(&on->fit, shape, point.local_bsz) * exp(on->groups[g].residual + delta);
+            adl_optim_time(&on->fit, shape, point.local_bsz) * exp(on->bins[g].residual + delta);
         point.type = type;
         out[count++] = point;
     }
@@ -125,7 +125,7 @@ static adl_status view_type(const adli_pool_member *member, int type, int type_c
     if (status != ADL_OK)
         return status;
     on = on && on->fitted ? on : NULL;
-    view->points = adli_calloc(member->count + (on ? on->group_count : 0), sizeof *view->points);
+    view->points = adli_calloc(member->count + (on ? on->bin_count : 0), sizeof *view->points);
     if (!view->points)
         return adli_fail_memory("points of a job");
     view->model = (adl_goodput){.grad = member->heard ? member->model.grad : entry->grad,

@@ -25,7 +25,7 @@ adl_status adli_alone_new(const adli_sim_options *options, int devices, adli_alo
     *out = adli_calloc(1, sizeof **out);
     if (!*out)
         return adli_fail_memory("fairness");
-    int gpus = options->group_count ? options->groups[0].gpus : options->gpus;
+    int gpus = options->kind_count ? options->kinds[0].gpus : options->gpus;
     **out = (adli_alone){.options = options, .gpus = gpus, .devices = devices};
     return ADL_OK;
 }

@@ -114,9 +114,16 @@ static void json_policy(const adli_batch *batch, int policy, adli_buf *out)
 
 void adli_report_json(const adli_batch *batch, adli_buf *out)
 {
-    if (batch->policy_count > 1)
-        adli_buf_puts(out, "{\"policies\":[");
+    bool several = batch->policy_count > 1;
+    if (several) {
+        adli_jw_open(out, NULL, '{');
+        adli_jw_open(out, "policies", '[');
+    }
     for (int p = 0; p < batch->policy_count; p++)
         json_policy(batch, p, out);
-    adli_buf_puts(out, batch->policy_count > 1 ? "]}\n" : "\n");
+    if (several) {
+        adli_jw_close(out, ']');
+        adli_jw_close(out, '}');
+    }
+    adli_buf_puts(out, "\n");
 }

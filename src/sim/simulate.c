@@ -4,8 +4,7 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "adaptdl/cluster.h"
-#include "sched/pool.h"
+#include "sched/cluster.h"
 #include "sim/fairness.h"
 #include "sim/job.h"
 
@@ -37,7 +36,7 @@ typedef struct sim {
     adl_node *nodes;
     int node_count, device_count;
     char (*node_names)[48];
-    adli_sim_group plain;            /* when there are no groups */
+    adli_sim_kind plain;             /* when there are no kinds */
     adli_sim_job *jobs;              /* [workload->count], by number in the cluster */
     stopped *stopped;                /* [workload->count] */
     double (*speeds)[ADL_MAX_TYPES]; /* [workload->count] of one device of each type */
@@ -142,12 +141,12 @@ static adl_status start(sim *s, int number, const int *nodes, int replicas)
 
 static adl_status remember_nodes(sim *s, int number)
 {
-    adl_job_info info = adl_cluster_job(s->cluster, number);
+    const adl_job_info *info = adl_cluster_job(s->cluster, number);
     stopped *was = &s->stopped[number];
-    if (adli_grow(&was->nodes, &was->capacity, (size_t)info.placed_count, sizeof *was->nodes) != 0)
+    if (adli_grow(&was->nodes, &was->capacity, (size_t)info->placed_count, sizeof *was->nodes) != 0)
         return adli_fail_memory("simulation");
-    memcpy(was->nodes, info.placed, (size_t)info.placed_count * sizeof *was->nodes);
-    was->replicas = info.placed_count;
+    memcpy(was->nodes, info->placed, (size_t)info->placed_count * sizeof *was->nodes);
+    was->replicas = info->placed_count;
     was->at_s = s->now_s;
     was->delay_s = s->jobs[number].delay_s;
     return ADL_OK;
@@ -203,7 +202,7 @@ static void set_apart(sim *s, const adli_work *work, int number)
         job->sync_factor = exp(s->options->noise * sync);
     }
     job->declares = adli_rng_unit(&rng) >= s->options->undeclared;
-    for (int t = 0; t < s->options->group_count; t++)
+    for (int t = 0; t < s->options->kind_count; t++)
         s->speeds[number][t] = adli_app_on(work->app, t)->speed;
 }
 
@@ -215,7 +214,8 @@ static adl_status submit_due(sim *s)
         const adli_work *work = &s->workload->jobs[s->submitted];
         if (work->submit_s > s->now_s)
             break;
-        adl_job_spec spec = {.name = work->name,
+        adl_job_spec spec = {.size = sizeof spec,
+                             .name = work->name,
                              .request = {{1}},
                              .max_replicas = s->device_count,
                              .application = work->app->name,
@@ -263,7 +263,8 @@ static adl_status report(sim *s, int number)
 {
     adli_sim_job *job = &s->jobs[number];
     const adli_app *app = job->app;
-    adl_job_report report = {.has_model = adli_sim_job_measured(job),
+    adl_job_report report = {.size = sizeof report,
+                             .has_model = adli_sim_job_measured(job),
                              .limits = adli_sim_job_limits(job),
                              .profile = job->profile,
                              .profile_count = job->profile_count,
@@ -289,11 +290,11 @@ static adl_status report(sim *s, int number)
 
 static double interference_of(const sim *s, int number)
 {
-    adl_job_info info = adl_cluster_job(s->cluster, number);
+    const adl_job_info *info = adl_cluster_job(s->cluster, number);
     if (s->options->interference <= 0 || s->jobs[number].nodes < 2)
         return 0;
-    for (int i = 0; i < info.replicas; i++)
-        if (s->distributed[info.nodes[i]] > 1)
+    for (int i = 0; i < info->replicas; i++)
+        if (s->distributed[info->nodes[i]] > 1)
             return s->options->interference;
     return 0;
 }
@@ -303,10 +304,10 @@ static void count_distributed(sim *s)
     for (int n = 0; n < s->node_count; n++)
         s->distributed[n] = 0;
     for (int i = 0; i < s->submitted; i++) {
-        adl_job_info info = adl_cluster_job(s->cluster, i);
-        for (int k = 0; s->jobs[i].nodes > 1 && k < info.replicas; k++)
-            if (k == 0 || info.nodes[k] != info.nodes[k - 1])
-                s->distributed[info.nodes[k]]++;
+        const adl_job_info *info = adl_cluster_job(s->cluster, i);
+        for (int k = 0; s->jobs[i].nodes > 1 && k < info->replicas; k++)
+            if (k == 0 || info->nodes[k] != info->nodes[k - 1])
+                s->distributed[info->nodes[k]]++;
     }
 }
 
@@ -447,35 +448,35 @@ static adl_status make_policy(sim *s)
     return status;
 }
 
-static void add_nodes(sim *s, const adli_sim_group *group)
+static void add_nodes(sim *s, const adli_sim_kind *kind)
 {
-    for (int i = 0; i < group->nodes; i++, s->node_count++) {
+    for (int i = 0; i < kind->nodes; i++, s->node_count++) {
         char *name = s->node_names[s->node_count];
-        if (group->type[0])
-            snprintf(name, sizeof *s->node_names, "%.24s-%d", group->type, i);
+        if (kind->type[0])
+            snprintf(name, sizeof *s->node_names, "%.24s-%d", kind->type, i);
         else
             snprintf(name, sizeof *s->node_names, "node-%d", i);
         s->nodes[s->node_count] =
-            (adl_node){.name = name, .device_type = group->type, .capacity = {{group->gpus}}};
-        s->device_count += group->gpus;
+            (adl_node){.name = name, .device_type = kind->type, .capacity = {{kind->gpus}}};
+        s->device_count += kind->gpus;
     }
 }
 
 static adl_status make_nodes(sim *s)
 {
     const adli_sim_options *o = s->options;
-    s->plain = (adli_sim_group){.nodes = o->nodes, .gpus = o->gpus};
-    const adli_sim_group *groups = o->group_count ? o->groups : &s->plain;
-    int group_count = o->group_count ? o->group_count : 1, all = 0;
-    for (int g = 0; g < group_count; g++)
-        all += groups[g].nodes;
+    s->plain = (adli_sim_kind){.nodes = o->nodes, .gpus = o->gpus};
+    const adli_sim_kind *kinds = o->kind_count ? o->kinds : &s->plain;
+    int kind_count = o->kind_count ? o->kind_count : 1, all = 0;
+    for (int g = 0; g < kind_count; g++)
+        all += kinds[g].nodes;
     s->nodes = adli_calloc((size_t)all, sizeof *s->nodes);
     s->node_names = adli_calloc((size_t)all, sizeof *s->node_names);
     s->distributed = adli_calloc((size_t)all, sizeof *s->distributed);
     if (!s->nodes || !s->node_names || !s->distributed)
         return adli_fail_memory("simulation");
-    for (int g = 0; g < group_count; g++)
-        add_nodes(s, &groups[g]);
+    for (int g = 0; g < kind_count; g++)
+        add_nodes(s, &kinds[g]);
     return ADL_OK;
 }
 
@@ -498,15 +499,15 @@ static adl_status set_up(sim *s)
         status = adli_pool_new(s->options->pool, &s->pool);
     if (status != ADL_OK)
         return status;
-    adl_cluster_options cluster = {.resource_names = resources,
+    adl_cluster_options cluster = {.size = sizeof cluster,
+                                   .resource_names = resources,
                                    .resource_count = 1,
                                    .nodes = s->nodes,
                                    .node_count = s->node_count,
                                    .policy = s->policy,
-                                   .pool = s->pool,
                                    .seed = s->options->seed,
                                    .rules = {.grace_s = 60, .max_retries = 3}};
-    return adl_cluster_new(&cluster, &s->cluster);
+    return adli_cluster_new(&cluster, s->pool, &s->cluster);
 }
 
 double adli_quantile(const double *sorted, size_t count, double p)
@@ -534,18 +535,18 @@ static adl_status summarise_jobs(sim *s, adli_alone *alone, double *jcts)
     int count = s->workload->count;
     for (int i = 0; i < count && status == ADL_OK; i++) {
         const adli_work *work = &s->workload->jobs[i];
-        adl_job_info info = adl_cluster_job(s->cluster, i);
+        const adl_job_info *info = adl_cluster_job(s->cluster, i);
         adli_sim_job_result *job = &r->jobs[i];
         jcts[i] = job->jct_s = s->jobs[i].finish_s - work->submit_s;
-        job->restarts = info.life->group - 1;
+        job->restarts = info->life->group - 1;
         double wait_s = ceil(work->submit_s / s->step_s) * s->step_s - work->submit_s;
-        status = adli_fairness(alone, work->app, info.mean_active, wait_s, job->jct_s, &job->rho);
+        status = adli_fairness(alone, work->app, info->mean_active, wait_s, job->jct_s, &job->rho);
         r->avg_jct_s += job->jct_s / count;
         r->restarts_per_job += (double)job->restarts / count;
         r->worst_ftf = fmax(r->worst_ftf, job->rho);
         first_s = fmin(first_s, work->submit_s);
         last_s = fmax(last_s, s->jobs[i].finish_s);
-        attained_s += info.account->attained_s;
+        attained_s += info->account->attained_s;
     }
     r->makespan_s = last_s - first_s;
     r->gpu_util = attained_s / (r->makespan_s * s->device_count);

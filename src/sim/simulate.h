@@ -15,22 +15,22 @@ typedef struct adli_sim_setting {
 } adli_sim_setting;
 
 /* Nodes of one device type. */
-typedef struct adli_sim_group {
+typedef struct adli_sim_kind {
     char type[32];
     int nodes, gpus; /* gpus: on each node */
-} adli_sim_group;
+} adli_sim_kind;
 
 /* From a CSV file with the columns device_type, nodes, gpus. */
-ADL_MUST adl_status adli_sim_groups_load(const char *path, adli_sim_group groups[ADL_MAX_TYPES],
-                                         int *count);
+ADL_MUST adl_status adli_sim_kinds_load(const char *path, adli_sim_kind kinds[ADL_MAX_TYPES],
+                                        int *count);
 
 typedef struct adli_sim_options {
     const char *policy;
     const adli_sim_setting *settings; /* constants of the policy to change */
     int setting_count;
-    int nodes, gpus;              /* gpus: on each node */
-    const adli_sim_group *groups; /* several device types instead; NULL: one */
-    int group_count;
+    int nodes, gpus;            /* gpus: on each node */
+    const adli_sim_kind *kinds; /* several device types instead; NULL: one */
+    int kind_count;
     double interval_s;      /* between allocation rounds */
     bool event;             /* also when a job came, ended, or measured a new size */
     double rescale_delay_s; /* what a changed allocation costs */

@@ -69,8 +69,8 @@ void adli_store_set(adli_store *store, const char *key, const char *value);
 /* value: "" when it was never set. */
 ADL_MUST adl_status adli_store_get(adli_store *store, const char *key, char *value, size_t size);
 
-/* job: "namespace/name" or "". fields: more of the event as JSON members (",\"phase\":\"Running\"") or
- * "". Returns its number, 0 when the transaction has failed. */
+/* job: "namespace/name" or "". fields: more of the event, the members of a JSON object ("\"phase\":\"Running\"");
+ * NULL or "": none. Returns its number, 0 when the transaction has failed. */
 int64_t adli_store_event(adli_store *store, double time_s, const char *type, const char *job,
                          const char *message, const char *fields);
 void adli_store_round(adli_store *store, int64_t round, double time_s, double duration_s, int jobs,

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+enum { MORE_MAX = 2 << 20 };
+
 int64_t adli_store_event(adli_store *store, double time_s, const char *type, const char *job,
                          const char *message, const char *fields)
 {
@@ -15,8 +17,16 @@ int64_t adli_store_event(adli_store *store, double time_s, const char *type, con
     adli_store_text(stmt, 2, type);
     adli_store_text(stmt, 3, job);
     adli_store_text(stmt, 4, message);
-    adli_store_text(stmt, 5, fields);
+    /* a file format: as they go behind the other members */
+    adli_buf more;
+    adli_buf_init(&more, MORE_MAX);
+    if (fields && *fields)
+        adli_buf_printf(&more, ",%s", fields);
+    if (adli_buf_check(&more) != ADL_OK)
+        adli_buf_clear(&more);
+    adli_store_text(stmt, 5, more.data ? more.data : "");
     adli_store_run(store, stmt);
+    adli_buf_fini(&more);
     if (store->failed == ADL_OK)
         store->new_event = sqlite3_last_insert_rowid(store->writer);
     return store->failed == ADL_OK ? store->new_event : 0;

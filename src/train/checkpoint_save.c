@@ -4,6 +4,7 @@
 #include "train/checkpoint_store.h"
 
 #include "base/mem.h"
+#include "base/options.h"
 
 #include <math.h>
 #include <signal.h>
@@ -396,12 +397,11 @@ bool adl_checkpoint_due(adl_checkpoint *store, double now_s)
     return true;
 }
 
-void adl_checkpoint_get_info(adl_checkpoint *store, adl_checkpoint_info *info)
+adl_status adl_checkpoint_get_info(adl_checkpoint *store, adl_checkpoint_info *info)
 {
     adli_save_reap(store);
     adl_checkpoint_info full = store->info;
     full.pending = (int)store->pending_count;
     full.busy = is_busy(store);
-    full.size = info->size < sizeof full ? info->size : sizeof full;
-    memcpy(info, &full, full.size);
+    return adli_options_give("adl_checkpoint_info", info, &full, sizeof full);
 }

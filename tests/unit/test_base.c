@@ -253,3 +253,18 @@ TEST(option_structs_may_grow)
     given.size = sizeof given + 1;
     CHECK_FAILS(adli_options_take("grown", &own, sizeof own, &given), ADL_EINVAL, "newer version");
 }
+
+/* The same for structs that the library fills. */
+TEST(structs_that_are_filled_may_grow)
+{
+    grown own = {sizeof own, 1, 2.5}, given = {offsetof(grown, new_member), 7, 8.5};
+    CHECK_OK(adli_options_give("grown", &given, &own, sizeof own));
+    CHECK(given.old_member == 1 && given.new_member == 8.5);
+    CHECK(given.size == offsetof(grown, new_member));
+    given.size = 0;
+    CHECK_FAILS(adli_options_give("grown", &given, &own, sizeof own), ADL_EINVAL,
+                "grown: size is 0");
+    given = (grown){sizeof given + 1, 7, 8.5};
+    CHECK_FAILS(adli_options_give("grown", &given, &own, sizeof own), ADL_EINVAL, "newer version");
+    CHECK(given.old_member == 7);
+}

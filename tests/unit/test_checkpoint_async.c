@@ -392,8 +392,10 @@ TEST(memory_for_the_first_save_is_made_ready_before)
     REQUIRE(data && store->save.copies[0].capacity >= BYTES);
     CHECK(resident(data, BYTES));
     adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
-    adl_checkpoint_get_info(store, &info);
+    CHECK_OK(adl_checkpoint_get_info(store, &info));
     CHECK(info.saves_ok == 0 && !info.busy);
+    adl_checkpoint_info bare = {0};
+    CHECK_FAILS(adl_checkpoint_get_info(store, &bare), ADL_EINVAL, "adl_checkpoint_info: size");
     CHECK_OK(adl_checkpoint_save_async(store));
     CHECK_OK(adl_checkpoint_flush(store));
     CHECK(store->save.copies[0].data == data); /* the same memory was used */

@@ -4,6 +4,7 @@
 #include "http_server.h"
 
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "client/server.h"
 #include "client/stream.h"
 
@@ -25,23 +26,23 @@ TEST(the_state_directory)
 {
     char *path;
     clear_environment();
-    REQUIRE_OK(adli_state_directory(NULL, &path));
+    REQUIRE_OK(adli_state_dir(NULL, &path));
     CHECK(strcmp(path, "/home/me/.local/state/adaptdl") == 0);
     free(path);
     setenv("XDG_STATE_HOME", "/var/s", 1);
-    REQUIRE_OK(adli_state_directory(NULL, &path));
+    REQUIRE_OK(adli_state_dir(NULL, &path));
     CHECK(strcmp(path, "/var/s/adaptdl") == 0);
     free(path);
     setenv("ADAPTDL_STATE", "/tmp/x//", 1);
-    REQUIRE_OK(adli_state_directory("", &path));
+    REQUIRE_OK(adli_state_dir("", &path));
     CHECK(strcmp(path, "/tmp/x") == 0);
     free(path);
-    REQUIRE_OK(adli_state_directory("rel", &path));
+    REQUIRE_OK(adli_state_dir("rel", &path));
     CHECK(path[0] == '/' && strcmp(path + strlen(path) - 4, "/rel") == 0);
     free(path);
     clear_environment();
     unsetenv("HOME");
-    CHECK_FAILS(adli_state_directory(NULL, &path), ADL_EINVAL, "set HOME or ADAPTDL_STATE");
+    CHECK_FAILS(adli_state_dir(NULL, &path), ADL_EINVAL, "set HOME or ADAPTDL_STATE");
     CHECK(!path);
 }
 

@@ -54,7 +54,8 @@ static adl_status open_world(world *w, const char *policy)
     adl_status status = adl_policy_new(policy, &w->policy);
     if (status != ADL_OK)
         return status;
-    adl_cluster_options options = {.resource_names = resources,
+    adl_cluster_options options = {.size = sizeof options,
+                                   .resource_names = resources,
                                    .resource_count = 1,
                                    .nodes = w->nodes,
                                    .node_count = 2,
@@ -72,13 +73,14 @@ static void close_world(world *w)
 static int submit(world *w, const char *name, int fixed, double now_s)
 {
     int number = -1;
-    adl_job_spec spec = {.name = name,
+    adl_job_spec spec = {.size = sizeof spec,
+                         .name = name,
                          .request = {{1}},
                          .preemptible = true,
                          .fixed_replicas = fixed,
                          .submit_s = now_s,
                          .user = &w->nodes[0]};
-    adl_job_report report = {.max_profiled = fixed};
+    adl_job_report report = {.size = sizeof report, .max_profiled = fixed};
     CHECK_OK(adl_cluster_submit(w->cluster, &spec, &number));
     CHECK_OK(adl_cluster_report(w->cluster, number, &report));
     return number;
@@ -92,7 +94,7 @@ static void see(world *w, int job, adl_observed seen, double now_s)
 
 static adl_phase phase(const world *w, int job)
 {
-    return adl_cluster_job(w->cluster, job).life->phase;
+    return adl_cluster_job(w->cluster, job)->life->phase;
 }
 
 TEST(a_job_is_started_accounted_and_finished)
@@ -108,12 +110,12 @@ TEST(a_job_is_started_accounted_and_finished)
     CHECK_INT(phase(&w, job), ADL_RUNNING);
     REQUIRE_OK(run_round(&w, 120));
     CHECK_INT(w.stops[job], 0);
-    CHECK_NEAR(adl_cluster_job(w.cluster, job).account->attained_s, 180, 1e-12);
+    CHECK_NEAR(adl_cluster_job(w.cluster, job)->account->attained_s, 180, 1e-12);
     see(&w, job, (adl_observed){.started = 3, .succeeded = 3}, 130);
     CHECK_INT(phase(&w, job), ADL_SUCCEEDED);
-    adl_job_info info = adl_cluster_job(w.cluster, job);
-    CHECK_NEAR(info.account->attained_s, 210, 1e-12);
-    CHECK_INT(info.replicas, 0);
+    const adl_job_info *info = adl_cluster_job(w.cluster, job);
+    CHECK_NEAR(info->account->attained_s, 210, 1e-12);
+    CHECK_INT(info->replicas, 0);
     REQUIRE_OK(run_round(&w, 180));
     CHECK_INT(adl_cluster_snapshot(w.cluster)->job_count, 0);
     close_world(&w);
@@ -126,19 +128,20 @@ TEST(what_cannot_be_learned_from_a_job_does_not_stop_the_round)
     world w;
     REQUIRE_OK(open_world(&w, "rank"));
     int odd = submit(&w, "odd", 0, 0), other = submit(&w, "other", 0, 0);
-    adl_job_report report = {.has_model = true,
+    adl_job_report report = {.size = sizeof report,
+                             .has_model = true,
                              .model = model,
                              .limits = {1024, 1e-9, 64, true}, /* bounds no number of replicas */
                              .max_profiled = (1 << 30) + 1};
     CHECK_OK(adl_cluster_report(w.cluster, odd, &report));
-    CHECK_INT(adl_cluster_job(w.cluster, odd).most_replicas, 1000000);
+    CHECK_INT(adl_cluster_most_replicas(w.cluster, odd), 1000000);
     report.limits.max_batch_size = 8;
     CHECK_FAILS(adl_cluster_report(w.cluster, odd, &report), ADL_EINVAL,
                 "more than max_batch_size");
-    const adl_speedup *before = adl_cluster_job(w.cluster, odd).model;
+    const adl_speedup *before = adl_cluster_job(w.cluster, odd)->model;
     CHECK(before != NULL);
     REQUIRE_OK(run_round(&w, 60));
-    CHECK(adl_cluster_job(w.cluster, odd).model == before);
+    CHECK(adl_cluster_job(w.cluster, odd)->model == before);
     CHECK_INT(w.starts[odd], 1);
     CHECK_INT(w.starts[other], 1);
     close_world(&w);
@@ -160,7 +163,7 @@ TEST(a_finished_job_makes_room_for_the_next)
     REQUIRE_OK(run_round(&w, 120));
     CHECK_INT(w.starts[second], 1);
     CHECK_INT(adl_cluster_round_job(w.cluster, 0), second);
-    CHECK_NEAR(adl_cluster_job(w.cluster, second).mean_active, (1 * 2 + 60 * 1) / 61.0, 1e-9);
+    CHECK_NEAR(adl_cluster_job(w.cluster, second)->mean_active, (1 * 2 + 60 * 1) / 61.0, 1e-9);
     close_world(&w);
 }
 
@@ -193,7 +196,8 @@ TEST(growth_follows_what_was_profiled)
     world w;
     REQUIRE_OK(open_world(&w, "rank"));
     int job = submit(&w, "grows", 0, 0);
-    adl_job_report report = {.has_model = true,
+    adl_job_report report = {.size = sizeof report,
+                             .has_model = true,
                              .model = {{0.1, 0.01, 0.001, 1e-4, 0.001, 1e-4, 1.5}, {1, 100}, 64},
                              .limits = {.max_batch_size = 4096, .max_local_bsz = 64},
                              .total_work = 1e6,
@@ -225,10 +229,42 @@ TEST(bad_models_and_times_are_refused)
     world w;
     REQUIRE_OK(open_world(&w, "rank"));
     int job = submit(&w, "bad", 0, 100), other;
-    adl_job_report report = {.has_model = true,
+    adl_job_report report = {.size = sizeof report,
+                             .has_model = true,
                              .model = {{0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 99}, {1, 1}, 64}};
     CHECK_FAILS(adl_cluster_report(w.cluster, job, &report), ADL_EINVAL, "job bad: gamma");
-    adl_job_spec early = {.name = "early", .request = {{1}}, .submit_s = 50};
+    adl_job_spec early = {.size = sizeof early, .name = "early", .request = {{1}}, .submit_s = 50};
     CHECK_FAILS(adl_cluster_submit(w.cluster, &early, &other), ADL_EINVAL, "job early");
+    close_world(&w);
+}
+
+/* Callers of an older library, and those that forgot the _INIT macro. */
+TEST(structs_of_the_cluster_have_a_size)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, "rank"));
+    int job;
+    adl_job_spec spec = ADL_JOB_SPEC_INIT;
+    CHECK_FAILS(adl_cluster_submit(w.cluster, &spec, &job), ADL_EINVAL, "adl_job_spec: no name");
+    spec.name = "older";
+    spec.user = &w;
+    spec.size = offsetof(adl_job_spec, user); /* from before it had a user */
+    REQUIRE_OK(adl_cluster_submit(w.cluster, &spec, &job));
+    CHECK(adl_cluster_job(w.cluster, job)->user == NULL);
+    spec.size = 0;
+    CHECK_FAILS(adl_cluster_submit(w.cluster, &spec, &job), ADL_EINVAL, "adl_job_spec: size is 0");
+    adl_job_report report = {.size = sizeof report + 8};
+    CHECK_FAILS(adl_cluster_report(w.cluster, job, &report), ADL_EINVAL,
+                "adl_job_report: size is ");
+    adl_job_saved saved = {.replicas = 1};
+    spec.size = sizeof spec;
+    CHECK_FAILS(adl_cluster_restore(w.cluster, &spec, &saved, &job), ADL_EINVAL,
+                "adl_job_saved: size is 0");
+    adl_cluster *none = w.cluster;
+    adl_cluster_options options = {0};
+    CHECK_FAILS(adl_cluster_new(&options, &none), ADL_EINVAL, "adl_cluster_options: size is 0");
+    CHECK(none == NULL);
+    options = (adl_cluster_options)ADL_CLUSTER_OPTIONS_INIT;
+    CHECK_FAILS(adl_cluster_new(&options, &none), ADL_EINVAL, "no policy");
     close_world(&w);
 }

@@ -62,7 +62,8 @@ static adl_status open_world(world *w)
     adl_status status = adl_policy_new("rank", &w->policy);
     if (status != ADL_OK)
         return status;
-    adl_cluster_options options = {.resource_names = resources,
+    adl_cluster_options options = {.size = sizeof options,
+                                   .resource_names = resources,
                                    .resource_count = 2,
                                    .nodes = w->nodes,
                                    .node_count = 2,
@@ -81,7 +82,8 @@ static void close_world(world *w)
 static int submit(world *w, const char *name, int min, bool preemptible)
 {
     int number = -1;
-    adl_job_spec spec = {.name = name,
+    adl_job_spec spec = {.size = sizeof spec,
+                         .name = name,
                          .request = {{1}},
                          .min_replicas = min,
                          .preemptible = preemptible,
@@ -106,7 +108,7 @@ static void see(world *w, int job, adl_observed seen)
 
 static adl_phase phase(world *w, int job)
 {
-    return adl_cluster_job(w->cluster, job).life->phase;
+    return adl_cluster_job(w->cluster, job)->life->phase;
 }
 
 static adl_status set_nodes(world *w, int count, int *withdrawn)
@@ -144,7 +146,8 @@ TEST(a_node_without_anything_is_of_no_type)
     close_world(&w);
     w.nodes[0].device_type = w.nodes[1].device_type = "t4";
     REQUIRE_OK(adl_policy_new("rank", &w.policy));
-    adl_cluster_options options = {.resource_names = resources,
+    adl_cluster_options options = {.size = sizeof options,
+                                   .resource_names = resources,
                                    .resource_count = 2,
                                    .nodes = w.nodes,
                                    .node_count = 3,
@@ -181,7 +184,7 @@ TEST(a_lost_node_loses_its_jobs_the_newest_first)
     CHECK_INT(phase(&w, old), ADL_STOPPING);
     see(&w, old, (adl_observed){.started = 1, .interrupted = 1});
     see(&w, young, (adl_observed){.started = 1, .interrupted = 1});
-    CHECK_INT(adl_cluster_job(w.cluster, old).life->failures, 0);
+    CHECK_INT(adl_cluster_job(w.cluster, old)->life->failures, 0);
     w.now_s += 60;
     REQUIRE_OK(run_round(&w));
     CHECK_INT(w.at[old], 1);
@@ -248,8 +251,10 @@ TEST(jobs_are_taken_over)
     world w;
     REQUIRE_OK(open_world(&w));
     static const int there[] = {0, 1}, elsewhere[] = {1};
-    adl_job_spec spec = {.name = "runs", .request = {{1}}, .preemptible = true};
-    adl_job_saved saved = {.life = {.phase = ADL_RUNNING, .group = 3, .failures = 1},
+    adl_job_spec spec = {
+        .size = sizeof spec, .name = "runs", .request = {{1}}, .preemptible = true};
+    adl_job_saved saved = {.size = sizeof saved,
+                           .life = {.phase = ADL_RUNNING, .group = 3, .failures = 1},
                            .nodes = there,
                            .replicas = 2,
                            .placed = there,
@@ -263,22 +268,22 @@ TEST(jobs_are_taken_over)
     saved.life = (adl_life){.phase = ADL_RUNNING, .group = 1};
     REQUIRE_OK(adl_cluster_restore(w.cluster, &spec, &saved, &moves));
     spec.name = "waits";
-    saved = (adl_job_saved){.life = {.retry_at_s = 200, .group = 2}};
+    saved = (adl_job_saved){.size = sizeof(adl_job_saved), .life = {.retry_at_s = 200, .group = 2}};
     REQUIRE_OK(adl_cluster_restore(w.cluster, &spec, &saved, &waits));
     w.now_s = 110;
     see(&w, runs, (adl_observed){.started = 2, .alive = 2, .ready = 2});
     CHECK_INT(phase(&w, runs), ADL_RUNNING);
     CHECK_INT(w.starts[runs], 0);
-    CHECK_INT(adl_cluster_job(w.cluster, runs).life->failures, 1);
+    CHECK_INT(adl_cluster_job(w.cluster, runs)->life->failures, 1);
     w.now_s = 120;
     see(&w, runs, (adl_observed){.started = 2, .alive = 2, .ready = 2});
-    CHECK_NEAR(adl_cluster_job(w.cluster, runs).account->attained_s, 50 + 2 * 20, 1e-12);
+    CHECK_NEAR(adl_cluster_job(w.cluster, runs)->account->attained_s, 50 + 2 * 20, 1e-12);
     see(&w, moves, (adl_observed){.started = 1, .alive = 1, .ready = 1});
     CHECK_INT(phase(&w, moves), ADL_STOPPING); /* it runs where it is not wanted */
     CHECK(!place(&w, waits) || w.starts[waits] == 0);
     w.now_s = 200;
     advance(&w);
-    CHECK_INT(adl_cluster_job(w.cluster, waits).life->group, w.starts[waits] ? 3 : 2);
+    CHECK_INT(adl_cluster_job(w.cluster, waits)->life->group, w.starts[waits] ? 3 : 2);
     close_world(&w);
 }
 
@@ -308,7 +313,7 @@ TEST(finished_jobs_are_forgotten)
     CHECK_INT(adl_cluster_round_job(w.cluster, 0), jobs[5]);
     CHECK_INT(w.at[jobs[5]], 0);
     int early;
-    adl_job_spec spec = {.name = "early", .request = {{1}}, .submit_s = 1};
+    adl_job_spec spec = {.size = sizeof spec, .name = "early", .request = {{1}}, .submit_s = 1};
     CHECK_FAILS(adl_cluster_submit(w.cluster, &spec, &early), ADL_EINVAL, "early");
     close_world(&w);
 }
@@ -421,14 +426,14 @@ TEST(the_books_are_right_whatever_happens)
                                     (adl_resources){{1, adli_rng_below(&rng, 2)}});
             REQUIRE_OK(set_nodes(&w, 2, &withdrawn));
         } else if (what >= 5 && count) {
-            int n = adl_cluster_job(w.cluster, jobs[pick]).placed_count;
+            int n = adl_cluster_job(w.cluster, jobs[pick])->placed_count;
             if (n > 0)
                 see(&w, jobs[pick],
                     adli_rng_below(&rng, 2) ? (adl_observed){.started = n, .succeeded = n}
                                             : (adl_observed){.started = n, .interrupted = n});
         }
         advance(&w);
-        if (count && adl_life_over(adl_cluster_job(w.cluster, jobs[pick >= 0 ? pick : 0]).life)) {
+        if (count && adl_life_over(adl_cluster_job(w.cluster, jobs[pick >= 0 ? pick : 0])->life)) {
             int gone = pick >= 0 ? pick : 0;
             adl_cluster_remove(w.cluster, jobs[gone]);
             jobs[gone] = jobs[--count];
@@ -451,7 +456,11 @@ static int64_t visits_with(int count, int64_t *idle)
     int *jobs = calloc((size_t)count, sizeof *jobs);
     for (int i = 0; i < count; i++) {
         snprintf(name, sizeof name, "job-%d", i);
-        adl_job_spec spec = {.name = name, .request = {{2}}, .preemptible = true, .submit_s = i};
+        adl_job_spec spec = {.size = sizeof spec,
+                             .name = name,
+                             .request = {{2}},
+                             .preemptible = true,
+                             .submit_s = i};
         bool placed;
         adl_orders orders;
         CHECK_OK(adl_cluster_submit(w.cluster, &spec, &jobs[i]));
@@ -470,7 +479,7 @@ static int64_t visits_with(int count, int64_t *idle)
         adl_observed gone = {.started = 1, .interrupted = 1};
         adl_cluster_observe(w.cluster, jobs[i], &gone, count);
         CHECK_OK(adl_cluster_advance(w.cluster, count, &orders));
-        CHECK(adl_life_over(adl_cluster_job(w.cluster, jobs[i]).life));
+        CHECK(adl_life_over(adl_cluster_job(w.cluster, jobs[i])->life));
         adl_cluster_remove(w.cluster, jobs[i]);
     }
     int64_t visits = w.cluster->visits;

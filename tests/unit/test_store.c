@@ -195,7 +195,7 @@ TEST(logs_are_kept_in_numbers)
     for (int i = 0; i < 50; i++) {
         char text[32];
         snprintf(text, sizeof text, "{\"n\":%d}", i);
-        adli_store_event(store, i, "Test", i % 2 ? "default/one" : "", "text", ",\"more\":1");
+        adli_store_event(store, i, "Test", i % 2 ? "default/one" : "", "text", "\"more\":1");
         adli_store_decision(store, "u-1", i, text);
         adli_store_decision(store, "u-2", i, text);
         adli_store_add_sample(store, "u-1", &sample);

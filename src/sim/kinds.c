@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-adl_status adli_sim_groups_load(const char *path, adli_sim_group groups[ADL_MAX_TYPES], int *count)
+adl_status adli_sim_kinds_load(const char *path, adli_sim_kind kinds[ADL_MAX_TYPES], int *count)
 {
     static const char *const columns[] = {"device_type", "nodes", "gpus"};
     adli_csv csv;
@@ -18,19 +18,19 @@ adl_status adli_sim_groups_load(const char *path, adli_sim_group groups[ADL_MAX_
             status = adli_csv_fail(&csv, 0, "more than %d device types", ADL_MAX_TYPES);
             break;
         }
-        adli_sim_group *group = &groups[*count];
-        if (type[0] == '\0' || strlen(type) >= sizeof group->type || strchr(type, '/'))
+        adli_sim_kind *kind = &kinds[*count];
+        if (type[0] == '\0' || strlen(type) >= sizeof kind->type || strchr(type, '/'))
             status = adli_csv_fail(&csv, 0, "must have 1 to %zu characters, none of them a slash",
-                                   sizeof group->type - 1);
+                                   sizeof kind->type - 1);
         for (int i = 0; i < *count && status == ADL_OK; i++)
-            if (strcmp(groups[i].type, type) == 0)
+            if (strcmp(kinds[i].type, type) == 0)
                 status = adli_csv_fail(&csv, 0, "\"%s\" is there twice", type);
         if (status == ADL_OK)
-            status = adli_csv_int(&csv, 1, 1, 10000, &group->nodes);
+            status = adli_csv_int(&csv, 1, 1, 10000, &kind->nodes);
         if (status == ADL_OK)
-            status = adli_csv_int(&csv, 2, 1, 64, &group->gpus);
+            status = adli_csv_int(&csv, 2, 1, 64, &kind->gpus);
         if (status == ADL_OK) {
-            strcpy(group->type, type);
+            strcpy(kind->type, type);
             ++*count;
         }
     }
