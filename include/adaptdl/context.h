@@ -63,6 +63,8 @@ typedef struct adl_env {
     const char *prior;         /* ADAPTDL_PRIOR: what jobs of this kind have measured, as JSON:
                                      * initBatchSize, gradParams, perfParams as in a report */
     int peer_timeout_s;        /* ADAPTDL_PEER_TIMEOUT: seconds; 0: as adl_options says */
+    int local_rank;            /* ADAPTDL_LOCAL_RANK: number among the replicas of this machine, for
+                                     * programs that choose a device by it; default 0 */
 } adl_env;
 
 /* One process, no checkpoints. */
@@ -72,8 +74,17 @@ typedef struct adl_env {
     }
 
 /* Reads and checks the variables. The strings are the process's environment: valid until it is
- * changed. EINVAL names the variable and its value; a scheduler of another major version is refused
- * here too. Does not block. */
+ * changed, or this thread calls again. EINVAL names the variable and its value; a scheduler of another
+ * major version is refused here too. Does not block.
+ *
+ * Where neither ADAPTDL_NUM_REPLICAS nor ADAPTDL_REPLICA_RANK nor ADAPTDL_SUPERVISOR_URL is set, the
+ * variables of other launchers are read in their place:
+ *   torchrun (RANK and WORLD_SIZE are set)    also LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_WORLD_SIZE,
+ *       MASTER_ADDR, MASTER_PORT (the port after it when torchrun itself listens there),
+ *       TORCHELASTIC_RESTART_COUNT
+ *   Slurm (SLURM_PROCID and SLURM_STEP_NUM_TASKS are set, as by srun)    also SLURM_LOCALID,
+ *       SLURM_STEP_NUM_NODES, SLURM_RESTART_COUNT; rank 0 is on the first of SLURM_STEP_NODELIST, at a
+ *       port made from SLURM_JOB_ID and SLURM_STEP_ID, unless MASTER_ADDR and MASTER_PORT say it. */
 ADL_API ADL_MUST adl_status adl_env_read(adl_env *out);
 
 /* ---- life -------------------------------------------------------------------------------------- */

@@ -1,14 +1,22 @@
-/* `adaptdl run` and `adaptdl scale`: training on this machine, on as many replicas as one likes
- * at the moment. */
+/* `adaptdl run` and `adaptdl scale`: training without a cluster, on as many replicas as one likes at the
+ * moment. */
 #include "commands.h"
 
+#include "launch/agent.h"
 #include "launch/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_CHECKPOINT = 256, OPTION_MAX_RESTARTS, OPTION_NAME, OPTION_GRACE };
+enum {
+    OPTION_CHECKPOINT = 256,
+    OPTION_MAX_RESTARTS,
+    OPTION_NAME,
+    OPTION_GRACE,
+    OPTION_HOSTS,
+    OPTION_SSH
+};
 
 static int parse_run(cli *c, int option, adli_launch_options *options)
 {
@@ -25,6 +33,12 @@ static int parse_run(cli *c, int option, adli_launch_options *options)
         break;
     case OPTION_NAME:
         options->name = c->value;
+        break;
+    case OPTION_HOSTS:
+        options->hosts = c->value;
+        break;
+    case OPTION_SSH:
+        options->ssh = c->value;
         break;
     case 'n':
         if (!cli_whole(c->value, 1, ADLI_LAUNCH_REPLICAS_MAX, &options->replicas))
@@ -44,9 +58,20 @@ static int parse_run(cli *c, int option, adli_launch_options *options)
     return EXIT_DONE;
 }
 
+/* One replica for each machine, unless -n says otherwise. */
+static int count_hosts(const char *list)
+{
+    int count = 1;
+    for (const char *at = list; at && *at; at++)
+        count += *at == ',';
+    return count < ADLI_LAUNCH_REPLICAS_MAX ? count : ADLI_LAUNCH_REPLICAS_MAX;
+}
+
 static int run_run(cli *c)
 {
-    adli_launch_options options = {.replicas = 1, .grace_s = 30};
+    if (c->argc == 2 && strcmp(c->argv[1], "--as-replica") == 0)
+        return adli_agent_run(); /* by our own ssh: no option of people's */
+    adli_launch_options options = {.grace_s = 30};
     if (adli_log_level(0, &options.level) != ADL_OK)
         return report_error("run", EXIT_USAGE);
     for (int option; (option = cli_next(c)) != CLI_END;) {
@@ -59,6 +84,10 @@ static int run_run(cli *c)
     if (cli_count(c) == 0)
         return usage_error("run", "which program?");
     options.argv = c->argv + c->first;
+    if (options.ssh && !options.hosts)
+        return usage_error("run", "--ssh goes with --hosts");
+    if (options.replicas == 0)
+        options.replicas = count_hosts(options.hosts);
     int exit_code;
     if (adli_launch(&options, &exit_code) != ADL_OK)
         return report_error("run", EXIT_USAGE);
@@ -66,7 +95,11 @@ static int run_run(cli *c)
 }
 
 static const cli_option run_options[] = {
-    {'n', "replicas", "R", "how many (default 1)", NULL},
+    {'n', "replicas", "R", "how many (default 1, or one for each of the hosts)", NULL},
+    {OPTION_HOSTS, "hosts", "A,B", "run on these machines, over ssh, in the same directory there",
+     NULL},
+    {OPTION_SSH, "ssh", "COMMAND", "how to reach them, for example \"ssh -p 2222\" (default ssh)",
+     NULL},
     {OPTION_CHECKPOINT, "checkpoint", "DIR",
      "where to save (default: $ADAPTDL_CHECKPOINT_PATH, or nowhere)", COMPLETE_DIR},
     {OPTION_MAX_RESTARTS, "max-restarts", "K", "start again after up to K failures (default 0)",
@@ -82,12 +115,15 @@ static const cli_option run_options[] = {
 
 const cli_command command_run = {
     .name = "run",
-    .summary = "run a training program on several replicas on this machine",
+    .summary = "run a training program on several replicas, without a cluster",
     .usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS]",
     .text =
         "Runs a training program on several replicas on this machine, without a cluster. Their "
         "lines are shown with their ranks. CTRL-C saves a checkpoint and stops; the same command "
-        "goes on from there, on any number of replicas.",
+        "goes on from there, on any number of replicas.\n\n"
+        "With --hosts the replicas are on other machines, as evenly dealt out as can be, rank 0 on "
+        "the first. Each must have adaptdl and the program, in a directory of the same name, and "
+        "let ssh in without a password; the others must reach the first by its name.",
     .options = run_options,
     .exits = "0 finished, 143 stopped as asked, 2 the program could not be started, otherwise that "
              "of the replica that failed (128 + N when signal N killed it).",

@@ -1,6 +1,7 @@
 """The environment of a replica: the ADAPTDL_* variables, checked, or their defaults.
 
-A launcher or the scheduler sets them. A malformed value raises ``ValueError`` with the variable's name
+A launcher or the scheduler sets them. Programs that torchrun or Slurm's srun started have theirs in the place of
+ADAPTDL_NUM_REPLICAS, ADAPTDL_REPLICA_RANK and what goes with them. A malformed value raises ``ValueError`` with the variable's name
 and value. Once the process group is initialized its own values are returned, so that arguments given
 there count and later changes of the environment do not.
 """
@@ -10,7 +11,7 @@ import sys
 from adaptdl import _core
 
 __all__ = [
-    "adaptdl_sched_version", "checkpoint_path", "from_ray", "job_id", "master_addr", "master_port",
+    "adaptdl_sched_version", "checkpoint_path", "from_ray", "job_id", "local_rank", "master_addr", "master_port",
     "num_nodes", "num_replicas", "num_restarts", "replica_rank", "share_path", "supervisor_url",
     "tensorboard_logdir",
 ]
@@ -70,6 +71,17 @@ def replica_rank():
         int: the rank; 0 when unset.
     """
     return _core.env()["replica_rank"]
+
+
+def local_rank():
+    """This replica's number among those of its machine (``ADAPTDL_LOCAL_RANK``, or ``LOCAL_RANK`` of torchrun,
+    ``SLURM_LOCALID`` of Slurm), for programs that choose a GPU by it. The scheduler shows each replica its own GPUs
+    alone and sets nothing.
+
+    Returns:
+        int: the number; 0 when unset.
+    """
+    return _core.env()["local_rank"]
 
 
 def num_nodes():

@@ -54,6 +54,7 @@ static PyObject *env_read(PyObject *self, PyObject *unused)
         put_number(dict, "num_replicas", env.replicas) == 0 &&
         put_number(dict, "num_nodes", env.nodes) == 0 &&
         put_number(dict, "num_restarts", env.restarts) == 0 &&
+        put_number(dict, "local_rank", env.local_rank) == 0 &&
         put_text(dict, "supervisor_url", env.supervisor_url) == 0 &&
         put_text(dict, "sched_version", env.sched_version) == 0 &&
         put_text(dict, "tensorboard_logdir", env.tensorboard_logdir) == 0)

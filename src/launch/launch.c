@@ -34,6 +34,7 @@ enum { SECRET_BYTES = 16, TICK_MS = 1000, PORT_FIRST = 20000, PORT_LAST = 32000 
 typedef struct run {
     const adli_launch_options *options;
     char name[128];
+    adli_hosts hosts;
     adli_output output;
     adli_control control;
     int signals; /* signalfd */
@@ -144,8 +145,8 @@ static adl_status start_generation(run *self)
     adl_status status = reserve_port(self);
     if (status == ADL_OK)
         status = make_secret(self);
-    adli_replica_env env = {self->replicas, restarts, self->port, self->options->checkpoint,
-                            self->secret};
+    adli_replica_env env = {self->replicas, restarts,    self->port, self->options->checkpoint,
+                            self->secret,   &self->hosts};
     for (int r = 0; r < self->replicas && status == ADL_OK; r++)
         status = adli_replica_start(&self->replica[r], r, self->options->argv, &env);
     if (status != ADL_OK) {
@@ -421,7 +422,8 @@ static adl_status check(const adli_launch_options *options)
     if (options->max_restarts < 0)
         return adli_fail(ADL_EINVAL, "%d restarts: must not be negative", options->max_restarts);
     struct stat info;
-    const char *directory = options->checkpoint;
+    const char *directory =
+        options->hosts ? NULL : options->checkpoint; /* it is rank 0's to make */
     if (directory && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return adli_fail(ADL_EIO, "checkpoint directory %s: %s", directory, strerror(errno));
     if (directory && (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode)))
@@ -455,6 +457,13 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
     adl_status status = check(options);
     if (status != ADL_OK)
         return status;
+    status = adli_hosts_init(&self.hosts, options->hosts, options->ssh);
+    if (status == ADL_OK)
+        status = adli_hosts_find_master(&self.hosts);
+    if (status != ADL_OK) {
+        adli_hosts_fini(&self.hosts);
+        return status;
+    }
     name_run(&self);
     adli_output_init(&self.output, options->level);
     sigemptyset(&self.handled);
@@ -476,6 +485,7 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
     prctl(PR_SET_CHILD_SUBREAPER, reaped);
     end_generation(&self);
     free(self.wait);
+    adli_hosts_fini(&self.hosts);
     adli_control_close(&self.control);
     if (self.signals >= 0)
         close(self.signals);

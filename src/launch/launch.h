@@ -1,5 +1,5 @@
-/* Running a training program on several local replicas: `adaptdl run` and `adaptdl scale`. The launcher
- * does on one machine what a scheduler does on many: it starts the replicas with the right
+/* Running a training program on several replicas, on this machine or over ssh on a few: `adaptdl run` and
+ * `adaptdl scale`. The launcher does for one program what a scheduler does for many: it starts the replicas with the right
  * environment, stops them by SIGTERM when their number is to change, starts them again, and reports
  * the one that failed. */
 #ifndef ADLI_LAUNCH_H
@@ -21,6 +21,8 @@ typedef struct adli_launch_options {
     double grace_s;         /* from SIGTERM to SIGKILL */
     const char *name;       /* of the run; NULL: made from the program's and the process id */
     adl_log_level level;    /* of the launcher's own messages; from warnings on: failures only */
+    const char *hosts;      /* "a,b": machines to run on, over ssh; NULL: this one */
+    const char *ssh;        /* command that reaches them; NULL: ssh */
 } adli_launch_options;
 
 /* Runs the program to its end. Replicas' lines go to standard output and error, each after "[rank] ",

@@ -1,6 +1,7 @@
 #include "launch/replica.h"
 
 #include "base/mem.h"
+#include "launch/remote.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 64 << 10 };
+enum { LINE_MAX_BYTES = 64 << 10, SSH_FAILED = 255 };
 
 static void set_number(const char *variable, int value)
 {
@@ -21,22 +22,28 @@ static void set_number(const char *variable, int value)
     setenv(variable, text, 1);
 }
 
-static void set_environment(int rank, const adli_replica_env *env)
+/* Without this every replica would use all processors, and they would be in each other's way. */
+void adli_replica_share_processors(int replicas)
 {
-    setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    if (!getenv("OMP_NUM_THREADS"))
+        set_number("OMP_NUM_THREADS", processors > replicas ? (int)(processors / replicas) : 1);
+}
+
+static void set_environment(int rank, const adli_place *place, const adli_replica_env *env)
+{
+    setenv("ADAPTDL_MASTER_ADDR", env->hosts->count ? env->hosts->master : "127.0.0.1", 1);
     set_number("ADAPTDL_MASTER_PORT", env->port);
     set_number("ADAPTDL_REPLICA_RANK", rank);
     set_number("ADAPTDL_NUM_REPLICAS", env->replicas);
-    set_number("ADAPTDL_NUM_NODES", 1);
+    set_number("ADAPTDL_NUM_NODES", place->hosts);
+    set_number("ADAPTDL_LOCAL_RANK", place->local_rank);
     set_number("ADAPTDL_NUM_RESTARTS", env->restarts);
     setenv("ADAPTDL_JOB_SECRET", env->secret, 1);
     if (env->checkpoint)
         setenv("ADAPTDL_CHECKPOINT_PATH", env->checkpoint, 1);
-    /* Without this every replica would use all processors, and they would be in each other's way. */
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int threads = processors > env->replicas ? (int)(processors / env->replicas) : 1;
-    if (!getenv("OMP_NUM_THREADS"))
-        set_number("OMP_NUM_THREADS", threads);
+    if (env->hosts->count == 0)
+        adli_replica_share_processors(env->replicas);
 }
 
 /* In the child: does not return. `report` tells the launcher why exec failed; it closes by itself. */
@@ -58,7 +65,12 @@ static void become(int rank, char *const *argv, const adli_replica_env *env, pid
         signal(usual[i], SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    set_environment(rank, env);
+    adli_place place = adli_hosts_place(env->hosts, rank, env->replicas);
+    set_environment(rank, &place, env);
+    if (env->hosts->count) {
+        close(report); /* there is no exec that would */
+        adli_remote_run(env->hosts, &place, argv);
+    }
     execvp(argv[0], argv);
     int why = errno;
     if (write(report, &why, sizeof why) < 0)
@@ -87,6 +99,8 @@ adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv
     int out[2], err[2], report[2], why;
     pid_t launcher = getpid();
     *replica = (adli_replica){.rank = rank, .out.fd = -1, .err.fd = -1};
+    if (env->hosts->count)
+        replica->host = env->hosts->name[adli_hosts_place(env->hosts, rank, env->replicas).host];
     adl_status status = make_pipes(out, err, report);
     if (status != ADL_OK)
         goto out;
@@ -135,10 +149,14 @@ void adli_replica_fini(adli_replica *replica)
 const char *adli_replica_fate(const adli_replica *replica, char *text, size_t capacity)
 {
     int status = replica->ward.status;
+    const char *on = replica->host ? "on " : "", *host = replica->host ? replica->host : "";
+    const char *space = replica->host ? " " : "";
     if (WIFSIGNALED(status))
-        snprintf(text, capacity, "was killed by signal %d (%s)", WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
+        snprintf(text, capacity, "%s%s%swas killed by signal %d (%s)", on, host, space,
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (replica->host && WEXITSTATUS(status) == SSH_FAILED)
+        snprintf(text, capacity, "on %s: the connection failed or was lost", host);
     else
-        snprintf(text, capacity, "exited with %d", WEXITSTATUS(status));
+        snprintf(text, capacity, "%s%s%sexited with %d", on, host, space, WEXITSTATUS(status));
     return text;
 }

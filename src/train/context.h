@@ -70,7 +70,7 @@ struct adl_context {
 void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Reads the variables, each checked on its own only; nodes is 0 when ADAPTDL_NUM_NODES is not set. For
+/* Reads the variables, each checked on its own only; nodes is 0 when nothing says how many. For
  * callers that put arguments in the place of some variables before adli_env_check. */
 ADL_MUST adl_status adli_env_load(adl_env *out);
 /* Sets *copy and copies the strings, so that the environment is read once. */

@@ -1,5 +1,7 @@
 /* The environment variables of a replica, read once and checked: a launcher's typing error should be
  * one clear line, not a hang on the wrong port. */
+#include "train/env.h"
+
 #include "train/context.h"
 
 #include "base/mem.h"
@@ -10,16 +12,15 @@
 
 enum { SECONDS_MAX = 86400 };
 
-/* An empty variable counts as one that is not set: that is how shells and YAML files "unset". */
-static const char *text(const char *variable)
+const char *adli_env_text(const char *variable)
 {
     const char *value = getenv(variable);
     return value && *value ? value : NULL;
 }
 
-static adl_status number(const char *variable, int low, int high, int *out)
+adl_status adli_env_number(const char *variable, int low, int high, int *out)
 {
-    const char *value = text(variable);
+    const char *value = adli_env_text(variable);
     if (!value)
         return ADL_OK;
     char *end;
@@ -96,7 +97,7 @@ adl_status adli_env_check(const adl_env *env)
 static adl_status load_checkpoint_interval(int *out)
 {
     int seconds = -1;
-    adl_status status = number("ADAPTDL_CHECKPOINT_INTERVAL", 0, SECONDS_MAX, &seconds);
+    adl_status status = adli_env_number("ADAPTDL_CHECKPOINT_INTERVAL", 0, SECONDS_MAX, &seconds);
     *out = seconds < 0 ? 0 : seconds == 0 ? -1 : seconds;
     return status;
 }
@@ -105,33 +106,37 @@ adl_status adli_env_load(adl_env *out)
 {
     adl_env env = ADL_ENV_INIT;
     env.nodes = 0;
-    env.checkpoint_path = text("ADAPTDL_CHECKPOINT_PATH");
-    env.share_path = text("ADAPTDL_SHARE_PATH");
-    env.job_id = text("ADAPTDL_JOB_ID");
-    env.supervisor_url = text("ADAPTDL_SUPERVISOR_URL");
-    env.sched_version = text("ADAPTDL_SCHED_VERSION");
-    env.tensorboard_logdir = text("ADAPTDL_TENSORBOARD_LOGDIR");
-    env.job_secret = text("ADAPTDL_JOB_SECRET");
-    env.prior = text("ADAPTDL_PRIOR");
-    if (text("ADAPTDL_MASTER_ADDR"))
-        env.master_addr = text("ADAPTDL_MASTER_ADDR");
-    adl_status status = number("ADAPTDL_MASTER_PORT", 0, 65535, &env.master_port);
+    env.checkpoint_path = adli_env_text("ADAPTDL_CHECKPOINT_PATH");
+    env.share_path = adli_env_text("ADAPTDL_SHARE_PATH");
+    env.job_id = adli_env_text("ADAPTDL_JOB_ID");
+    env.supervisor_url = adli_env_text("ADAPTDL_SUPERVISOR_URL");
+    env.sched_version = adli_env_text("ADAPTDL_SCHED_VERSION");
+    env.tensorboard_logdir = adli_env_text("ADAPTDL_TENSORBOARD_LOGDIR");
+    env.job_secret = adli_env_text("ADAPTDL_JOB_SECRET");
+    env.prior = adli_env_text("ADAPTDL_PRIOR");
+    if (adli_env_text("ADAPTDL_MASTER_ADDR"))
+        env.master_addr = adli_env_text("ADAPTDL_MASTER_ADDR");
+    adl_status status = adli_env_number("ADAPTDL_MASTER_PORT", 0, 65535, &env.master_port);
     if (status == ADL_OK)
-        status = number("ADAPTDL_NUM_REPLICAS", 1, 1 << 20, &env.replicas);
+        status = adli_env_number("ADAPTDL_NUM_REPLICAS", 1, 1 << 20, &env.replicas);
     if (status == ADL_OK)
-        status = number("ADAPTDL_REPLICA_RANK", 0, 1 << 20, &env.rank);
+        status = adli_env_number("ADAPTDL_REPLICA_RANK", 0, 1 << 20, &env.rank);
     if (status == ADL_OK)
-        status = number("ADAPTDL_NUM_NODES", 1, 1 << 20, &env.nodes);
+        status = adli_env_number("ADAPTDL_NUM_NODES", 1, 1 << 20, &env.nodes);
     if (status == ADL_OK)
-        status = number("ADAPTDL_NUM_RESTARTS", 0, INT_MAX, &env.restarts);
+        status = adli_env_number("ADAPTDL_NUM_RESTARTS", 0, INT_MAX, &env.restarts);
     if (status == ADL_OK)
-        status = number("ADAPTDL_HINTS_INTERVAL", 1, SECONDS_MAX, &env.hints_interval_s);
+        status = adli_env_number("ADAPTDL_HINTS_INTERVAL", 1, SECONDS_MAX, &env.hints_interval_s);
     if (status == ADL_OK)
-        status = number("ADAPTDL_CONNECT_TIMEOUT", 1, SECONDS_MAX, &env.connect_timeout_s);
+        status = adli_env_number("ADAPTDL_CONNECT_TIMEOUT", 1, SECONDS_MAX, &env.connect_timeout_s);
     if (status == ADL_OK)
         status = load_checkpoint_interval(&env.checkpoint_interval_s);
     if (status == ADL_OK)
-        status = number("ADAPTDL_PEER_TIMEOUT", 1, SECONDS_MAX, &env.peer_timeout_s);
+        status = adli_env_number("ADAPTDL_PEER_TIMEOUT", 1, SECONDS_MAX, &env.peer_timeout_s);
+    if (status == ADL_OK)
+        status = adli_env_number("ADAPTDL_LOCAL_RANK", 0, 1 << 20, &env.local_rank);
+    if (status == ADL_OK)
+        status = adli_env_foreign(&env);
     if (status == ADL_OK)
         *out = env;
     return status;
