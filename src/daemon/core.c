@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -284,6 +285,23 @@ adl_status adli_core_set(adli_core *core, const char *key, const char *value)
 adl_status adli_core_get(adli_core *core, const char *key, char *value, size_t size)
 {
     return adli_store_get(core->store, key, value, size);
+}
+
+adl_status adli_core_check_store(adli_core *core)
+{
+    char saved[PATH_MAX];
+    if (adli_store_present(core->store))
+        return ADL_OK;
+    snprintf(saved, sizeof saved, "%s/jobs.sqlite.rescued", core->state_dir);
+    if (adli_store_rescue(core->store, saved) != ADL_OK)
+        return adli_fail(ADL_EIO,
+                         "jobs.sqlite was removed under the scheduler, which ends; saving its "
+                         "content failed: %.200s",
+                         adl_error());
+    return adli_fail(ADL_EIO,
+                     "jobs.sqlite was removed under the scheduler, which ends; replicas run on; "
+                     "its content is in %s: bring it back with adaptdl restore",
+                     saved);
 }
 
 adl_status adli_core_start(adli_core *core)

@@ -37,6 +37,9 @@ void adli_core_set_supervisor(adli_core *core, const char *url);
 void adli_core_set_dashboard(adli_core *core, const char *url);
 /* Settings that the daemon keeps in the store ("supervisor-port"). value: "" when it was never set. */
 ADL_MUST adl_status adli_core_set(adli_core *core, const char *key, const char *value);
+/* EIO: the database was removed or replaced under us; what it held was saved beside it. Nothing that is
+ * answered from now on would be remembered. */
+ADL_MUST adl_status adli_core_check_store(adli_core *core);
 ADL_MUST adl_status adli_core_get(adli_core *core, const char *key, char *value, size_t size);
 /* The controller thread. */
 ADL_MUST adl_status adli_core_start(adli_core *core);

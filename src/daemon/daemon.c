@@ -95,6 +95,30 @@ static adl_status lock_state(daemon_state *d)
     return ADL_OK;
 }
 
+/* Jobs without their database: to begin with an empty one would forget them, and their replicas. */
+static adl_status check_database(const daemon_state *d)
+{
+    char path[PATH_SIZE + 32], jobs[PATH_SIZE + 8];
+    struct stat info;
+    int found = 0;
+    snprintf(path, sizeof path, "%s/jobs.sqlite", d->state);
+    snprintf(jobs, sizeof jobs, "%s/jobs", d->state);
+    if (stat(path, &info) == 0 && info.st_size > 0)
+        return ADL_OK;
+    DIR *dir = opendir(jobs);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        found += entry->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    if (found == 0)
+        return ADL_OK;
+    return adli_fail(
+        ADL_ECORRUPT,
+        "%s: missing or empty, but %s has the files of %d jobs; bring it back (adaptdl "
+        "restore FILE), or begin anew: mv %s %s.old",
+        path, jobs, found, jobs, jobs);
+}
+
 /* Files of uploads lose their names at once; one whose daemon was killed just before that is still there. */
 static void clear_uploads(const daemon_state *d)
 {
@@ -268,8 +292,10 @@ static void renew_nodes(void *user)
     adli_nodes_fini(&nodes);
 }
 
-static void serve(daemon_state *d, const sigset_t *signals)
+/* ADL_OK: a signal asked for the end. */
+static adl_status serve(daemon_state *d, const sigset_t *signals)
 {
+    const struct timespec look = {.tv_sec = 2};
     const adli_daemon_options *options = d->options;
     char url[PATH_SIZE + 8], dashboard[320] = "";
     const char *listen = options->config->listen;
@@ -285,13 +311,17 @@ static void serve(daemon_state *d, const sigset_t *signals)
     if (options->ready)
         options->ready(options->ready_user, url, dashboard);
     for (;;) {
-        int signal = sigwaitinfo(signals, NULL);
+        int signal = sigtimedwait(signals, NULL, &look);
+        adl_status status = adli_core_check_store(d->core);
+        if (status != ADL_OK)
+            return status;
         if (signal == SIGTERM || signal == SIGINT)
             break;
         if (signal == SIGHUP && options->read_nodes)
             adli_core_call(d->core, renew_nodes, d);
     }
     adli_say(ADL_LOG_INFO, "stops; replicas run on");
+    return ADL_OK;
 }
 
 static adl_status run(daemon_state *d, const sigset_t *signals)
@@ -308,13 +338,15 @@ static adl_status run(daemon_state *d, const sigset_t *signals)
     if (status == ADL_OK)
         status = open_backend(d);
     if (status == ADL_OK)
+        status = check_database(d);
+    if (status == ADL_OK)
         status = open_core(d);
     if (status == ADL_OK)
         status = open_api(d);
     if (status == ADL_OK)
         status = adli_core_start(d->core);
     if (status == ADL_OK)
-        serve(d, signals);
+        status = serve(d, signals);
     return status;
 }
 

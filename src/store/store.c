@@ -4,10 +4,12 @@
 
 #include "base/clock.h"
 #include "base/dirs.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +97,7 @@ static adl_status check_sound(adli_store *store)
     return status;
 }
 
-/* Looks before anything is written: a file that is not ours stays as it is. */
-static adl_status check_ours(adli_store *store, int64_t *version)
+adl_status adli_store_check_ours(adli_store *store, int64_t *version)
 {
     int64_t tables = 0, id = 0;
     sqlite3 *db = store->writer;
@@ -137,6 +138,21 @@ static adl_status migrate(adli_store *store, int64_t version)
     return status;
 }
 
+/* A schema of an older version is changed only when a copy of the file as it was lies beside it. */
+static adl_status keep_old(adli_store *store, int64_t version)
+{
+    char old[PATH_MAX];
+    if (version == 0 || version == (int64_t)ADLI_COUNT(migrations))
+        return ADL_OK;
+    if (snprintf(old, sizeof old, "%s.v%lld", store->path, (long long)version) >= (int)sizeof old)
+        return adli_fail(ADL_EINVAL, "%s: the name is too long", store->path);
+    adl_status status = adli_store_backup(store->path, old, true);
+    if (status == ADL_OK)
+        adli_say(ADL_LOG_INFO, "%s: upgraded from version %lld; as it was: %s", store->path,
+                 (long long)version, old);
+    return status;
+}
+
 static adl_status open_db(adli_store *store, int flags, sqlite3 **db)
 {
     int code = sqlite3_open_v2(store->path, db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW,
@@ -157,12 +173,14 @@ static adl_status open_all(adli_store *store)
     if (status == ADL_OK && sqlite3_db_readonly(store->writer, "main") == 1)
         status = adli_fail(ADL_EIO, "%s: cannot be written", store->path);
     if (status == ADL_OK)
-        status = check_ours(store, &version);
+        status = adli_store_check_ours(store, &version);
     if (status == ADL_OK)
         status = execute(store, store->writer,
                          "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
                          "PRAGMA wal_autocheckpoint=500; PRAGMA journal_size_limit=16777216",
                          "settings");
+    if (status == ADL_OK)
+        status = keep_old(store, version);
     if (status == ADL_OK)
         status = migrate(store, version);
     if (status == ADL_OK)
@@ -180,13 +198,19 @@ static adl_status open_all(adli_store *store)
 
 /* Tokens are in it: for its owner only. SQLite gives its other files the same mode. Closed before SQLite
  * opens it, since closing any descriptor of a file drops the process's locks on it. */
-static adl_status create_private(const char *path)
+static adl_status create_private(adli_store *store)
 {
+    struct stat info;
     int fd;
-    adl_status status = adli_dirs_open(path, O_RDWR | O_CREAT, 0600, &fd);
-    if (status == ADL_OK)
-        close(fd);
-    return status;
+    adl_status status = adli_dirs_open(store->path, O_RDWR | O_CREAT, 0600, &fd);
+    if (status != ADL_OK)
+        return status;
+    if (fstat(fd, &info) == 0) {
+        store->device = info.st_dev;
+        store->inode = info.st_ino;
+    }
+    close(fd);
+    return ADL_OK;
 }
 
 adl_status adli_store_open(const char *path, adli_store **out)
@@ -199,7 +223,7 @@ adl_status adli_store_open(const char *path, adli_store **out)
     pthread_mutex_init(&store->read_lock, NULL);
     pthread_mutex_init(&store->stats_lock, NULL);
     store->path = adli_strdup(path);
-    adl_status status = store->path ? create_private(path) : adli_fail_memory("store");
+    adl_status status = store->path ? create_private(store) : adli_fail_memory("store");
     if (status == ADL_OK)
         status = open_all(store);
     if (status != ADL_OK) {

@@ -23,6 +23,18 @@ typedef struct adli_store adli_store;
 ADL_MUST adl_status adli_store_open(const char *path, adli_store **out);
 void adli_store_close(adli_store *store);
 
+/* ---- copies (backup.c) ---- */
+
+/* A consistent copy of the database, which may be in use, as one file. ESTATE: `to` exists. */
+ADL_MUST adl_status adli_store_backup(const char *path, const char *to, bool overwrite);
+/* Puts a copy in the place of the database, which nobody may have open; what was there before stays as
+ * PATH.before-restore. ECORRUPT: `from` is damaged, not ours, or of a later version: nothing changes. */
+ADL_MUST adl_status adli_store_restore(const char *from, const char *path);
+/* Is the open file still where it was opened? */
+bool adli_store_present(const adli_store *store);
+/* Copies what is open to `to`, though its name may be gone. */
+ADL_MUST adl_status adli_store_rescue(adli_store *store, const char *to);
+
 void adli_store_begin(adli_store *store);
 ADL_MUST adl_status adli_store_commit(adli_store *store);
 void adli_store_rollback(adli_store *store);

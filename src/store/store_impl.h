@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 typedef enum adli_stmt {
     STMT_ADD_JOB,
@@ -29,6 +30,8 @@ typedef enum adli_stmt {
 
 struct adli_store {
     char *path;
+    dev_t device;
+    ino_t inode;
     sqlite3 *writer, *reader;
     pthread_mutex_t write_lock; /* held from begin to commit */
     pthread_mutex_t read_lock;
@@ -42,6 +45,9 @@ struct adli_store {
 
 /* The failure of a connection as a status, with a text that names the file. */
 adl_status adli_store_failed(const adli_store *store, sqlite3 *db, const char *what);
+/* Looks at the writer before anything is written: a file that is not ours, of a later version or damaged is
+ * refused. *version: of its schema; 0: empty. */
+adl_status adli_store_check_ours(adli_store *store, int64_t *version);
 /* The writer's statement, ready for binding; NULL when the transaction has failed. */
 sqlite3_stmt *adli_store_stmt(adli_store *store, adli_stmt which);
 /* Runs it; a failure is remembered. */
