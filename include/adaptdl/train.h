@@ -11,6 +11,7 @@
 #include "adaptdl/loader.h"
 #include "adaptdl/nn.h"
 #include "adaptdl/optim.h"
+#include "adaptdl/report.h"
 #include "adaptdl/steps.h"
 
 #ifdef __cplusplus

@@ -160,6 +160,8 @@ static adl_status start(adl_context *ctx, const adl_options *options)
     adl_checkpoint_functions functions = {sizeof functions, save_metrics, load_metrics, NULL};
     if (status == ADL_OK)
         status = adli_state(ctx, "adaptdl.metrics", &functions, &ctx->metrics, NULL);
+    if (status == ADL_OK)
+        status = adli_reports_start(ctx);
     if (status == ADL_OK && ctx->world.rank == 0 && ctx->env.supervisor_url)
         status = adli_hints_start(ctx);
     return status;
@@ -169,6 +171,7 @@ static adl_status start(adl_context *ctx, const adl_options *options)
 static void free_context(adl_context *ctx)
 {
     adli_hints_stop(ctx);
+    adli_reports_stop(ctx);
     while (ctx->last_owned)
         adli_context_drop(ctx, ctx->last_owned->object);
     adl_future_free(ctx->agreed);

@@ -30,6 +30,7 @@ typedef struct adli_owned {
 } adli_owned;
 
 typedef struct adli_hints adli_hints;
+typedef struct adli_reports adli_reports;
 typedef struct adli_regrouping adli_regrouping;
 typedef struct adli_env_copy adli_env_copy;
 
@@ -65,6 +66,7 @@ struct adl_context {
 
     adli_metrics metrics;
     adli_hints *hints; /* rank 0 with a supervisor, else NULL */
+    adli_reports *reports;
 };
 
 void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
@@ -124,6 +126,10 @@ bool adli_signals_received(void);
 /* hints.c */
 ADL_MUST adl_status adli_hints_start(adl_context *ctx);
 void adli_hints_stop(adl_context *ctx);
+/* report.c; _regroup: the context is in another world. */
+ADL_MUST adl_status adli_reports_start(adl_context *ctx);
+void adli_reports_stop(adl_context *ctx);
+void adli_reports_regroup(adl_context *ctx);
 /* discover.c: rank 0's address (free) from the supervisor. */
 ADL_MUST adl_status adli_discover(adl_context *ctx, char **address);
 

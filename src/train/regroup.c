@@ -177,6 +177,7 @@ static adl_status move_offices(adl_context *ctx)
 {
     bool first = ctx->world.rank == 0;
     adli_checkpoint_set_writer(ctx->store, first);
+    adli_reports_regroup(ctx);
     if (!first)
         adli_hints_stop(ctx);
     else if (!ctx->hints && ctx->env.supervisor_url)
