@@ -224,6 +224,21 @@ static void show_train(const json_t *train)
     show_time("Expected end", number_of(train, "estimatedFinish"));
 }
 
+/* The newest value of each metric. */
+static void show_metrics(const json_t *metrics)
+{
+    const char *name, *label = "Metrics";
+    json_t *metric;
+    json_object_foreach((json_t *)metrics, name, metric)
+    {
+        char text[200], value[TIME_TEXT];
+        snprintf(text, sizeof text, "%s %s at step %.0f", name,
+                 term_value(number_of(metric, "value"), value), number_of(metric, "step"));
+        show(label, text);
+        label = "";
+    }
+}
+
 static void describe(const json_t *job)
 {
     char text[200];
@@ -256,6 +271,7 @@ static void describe(const json_t *job)
              whole_of(job, "failures"));
     show("History", text);
     show_train(json_object_get(job, "train"));
+    show_metrics(json_object_get(job, "metrics"));
 }
 
 static void show_events(cluster *k, const job_name *job)

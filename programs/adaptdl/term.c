@@ -285,3 +285,12 @@ const char *term_short(double number, char *out)
     snprintf(out, TIME_TEXT, "%.*f%.1s", digits, number, unit ? &units[unit] : "");
     return out;
 }
+
+const char *term_value(double number, char *out)
+{
+    if (isfinite(number))
+        snprintf(out, TIME_TEXT, "%.4g", number);
+    else
+        snprintf(out, TIME_TEXT, "nan");
+    return out;
+}

@@ -200,6 +200,24 @@ static void put_bar(view *v, adli_buf *text, double fraction, size_t job)
     adli_buf_printf(text, " %4s ", percent);
 }
 
+/* One metric of those that the job told of: a loss if there is one. */
+static void put_metric(adli_buf *text, const json_t *metrics)
+{
+    const char *name, *shown = NULL;
+    char cell[TIME_TEXT];
+    json_t *metric;
+    json_object_foreach((json_t *)metrics, name, metric)
+    {
+        if (!shown || (!strstr(shown, "loss") && strstr(name, "loss")))
+            shown = name;
+    }
+    if (!shown)
+        return;
+    metric = json_object_get(metrics, shown);
+    put_cell(text, shown, strlen(shown));
+    adli_buf_puts(text, term_value(number_of(metric, "value"), cell));
+}
+
 static void draw_job(view *v, const json_t *state, size_t index, size_t name_width)
 {
     const json_t *job = v->jobs[index], *train = json_object_get(job, "train");
@@ -230,7 +248,8 @@ static void draw_job(view *v, const json_t *state, size_t index, size_t name_wid
     double end_s = number_of(train, "estimatedFinish");
     if (phase_over(phase) || end_s == 0)
         end_s = NAN;
-    adli_buf_puts(&text, term_span(end_s - number_of(state, "now"), cell));
+    put_cell(&text, term_span(end_s - number_of(state, "now"), cell), 8);
+    put_metric(&text, json_object_get(job, "metrics"));
     end_line(v, &text);
     adli_buf_fini(&text);
 }
@@ -248,7 +267,9 @@ static void draw_jobs(view *v, const json_t *state)
     adli_buf_puts(&text, term_code(BOLD, v->size->colours));
     adli_buf_puts(&text, "  ");
     put_cell(&text, "Job", width);
-    adli_buf_puts(&text, "Status    Rplc Rtrt Batch  Thrpt   Eff  Goodput Progress            ETA");
+    adli_buf_puts(
+        &text,
+        "Status    Rplc Rtrt Batch  Thrpt   Eff  Goodput Progress            ETA      Metric");
     end_line(v, &text);
     if (v->size->height) {
         int left = v->size->height - v->lines - 2;

@@ -105,6 +105,19 @@ adli_httpd_verdict adli_api_history(void *user, adli_httpd_request *request)
     return ADLI_HTTPD_DONE;
 }
 
+adli_httpd_verdict adli_api_curves(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    int64_t points;
+    if (!adli_api_query_int(request, "points", 2, 10000, 1000, &points))
+        return ADLI_HTTPD_DONE;
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_curves(api->core, adli_httpd_part(request, 0),
+                                         adli_httpd_part(request, 1), (int)points, &out);
+    adli_api_answer(request, status, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
 static adli_httpd_verdict decisions(adli_api *api, adli_httpd_request *request, const char *ns,
                                     const char *name)
 {

@@ -1,5 +1,5 @@
 /* What replicas ask and tell, in the form that the training side has always spoken: discover until the
- * group is complete, hints now and then. */
+ * group is complete, hints and metrics now and then. */
 #include "daemon/api_impl.h"
 
 #include "base/clock.h"
@@ -38,17 +38,29 @@ adli_httpd_verdict adli_api_discover(void *user, adli_httpd_request *request)
     return ADLI_HTTPD_DONE;
 }
 
-adli_httpd_verdict adli_api_hints(void *user, adli_httpd_request *request)
+/* What a replica tells goes to one function of the core, which takes it or says why not. */
+static adli_httpd_verdict take(adli_httpd_request *request, adli_core *core,
+                               adl_status (*to)(adli_core *core, const char *ns, const char *name,
+                                                const char *body, size_t length))
 {
     static const char answer[] = "{\"status\":\"ok\"}\n";
-    adli_api *api = user;
     size_t length;
     const char *body = adli_httpd_body(request, &length);
-    adl_status status = adli_core_hints(api->core, adli_httpd_part(request, 0),
-                                        adli_httpd_part(request, 1), body, length);
+    adl_status status =
+        to(core, adli_httpd_part(request, 0), adli_httpd_part(request, 1), body, length);
     if (status == ADL_OK)
         adli_httpd_answer_static(request, 200, "application/json", answer, sizeof answer - 1);
     else
         adli_api_answer_failure(request, status);
     return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_hints(void *user, adli_httpd_request *request)
+{
+    return take(request, ((adli_api *)user)->core, adli_core_hints);
+}
+
+adli_httpd_verdict adli_api_reports(void *user, adli_httpd_request *request)
+{
+    return take(request, ((adli_api *)user)->core, adli_core_reports);
 }

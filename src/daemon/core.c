@@ -149,6 +149,7 @@ void adli_core_job_free(adli_kept_job *job)
     adli_row_fini(&job->row);
     adli_hints_fini(&job->hints);
     free(job->hints_json);
+    adli_series_free(job->series, job->series_count);
     free(job->views);
     free(job->failure_message);
     free(job->before);

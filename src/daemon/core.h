@@ -69,6 +69,9 @@ ADL_MUST adl_status adli_core_delete(adli_core *core, const char *ns, const char
                                      adli_buf *out);
 ADL_MUST adl_status adli_core_history(adli_core *core, const char *ns, const char *name,
                                       adli_buf *out);
+/* The curves of the job's metrics, by name, each with about so many points at most. */
+ADL_MUST adl_status adli_core_curves(adli_core *core, const char *ns, const char *name, int points,
+                                     adli_buf *out);
 /* The newest limit decisions about the job, or about all jobs when name is NULL. */
 ADL_MUST adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name,
                                         int limit, adli_buf *out);
@@ -97,6 +100,9 @@ bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, co
 /* body: hints (PUT /hints). Unknown fields are dropped, bad types refused (EINVAL). */
 ADL_MUST adl_status adli_core_hints(adli_core *core, const char *ns, const char *name,
                                     const char *body, size_t length);
+/* body: metrics (PUT /reports), as in measures/measures.h. EINVAL. */
+ADL_MUST adl_status adli_core_reports(adli_core *core, const char *ns, const char *name,
+                                      const char *body, size_t length);
 /* Appends the JSON list of addresses in rank order when all replicas of that group (numbered as the
  * replicas see it: ADAPTDL_NUM_RESTARTS) are ready; ETIMEOUT: not yet. Does not wait. */
 ADL_MUST adl_status adli_core_discover(adli_core *core, const char *ns, const char *name,

@@ -75,6 +75,12 @@ typedef struct adli_train_info {
     double throughput, efficiency, goodput, speedup; /* NAN: not known */
 } adli_train_info;
 
+/* One metric of a job: its newest value, and how many points its curve has (end.count). */
+typedef struct adli_series {
+    char *name;
+    adli_store_value end;
+} adli_series;
+
 typedef struct adli_kept_job {
     /* set once */
     char uid[ADLI_UID_SIZE], token[ADLI_SECRET_SIZE], secret[ADLI_SECRET_SIZE];
@@ -92,7 +98,9 @@ typedef struct adli_kept_job {
     adli_hints_data hints;
     char *hints_json; /* NULL: none */
     double restart_cost_s;
-    double told_s; /* when its last report became an event */
+    double told_s;       /* when its last report became an event */
+    adli_series *series; /* NULL: none yet */
+    int series_count, reports_restart;
     adli_train_info train;
     adli_member_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
@@ -335,6 +343,18 @@ void adli_hints_fini(adli_hints_data *hints);
 void adli_core_report(adli_core *core, adli_kept_job *job);
 /* Recomputes job->train for its present replicas. Under lock. */
 void adli_core_train(adli_kept_job *job);
+
+/* ---- core_reports.c ---- */
+void adli_series_free(adli_series *series, int count);
+/* Gives the jobs the newest values of their metrics. */
+ADL_MUST adl_status adli_core_load_reports(adli_core *core);
+/* The member "metrics" of a Job. Under lock. */
+void adli_job_metrics_json(const adli_kept_job *job, adli_buf *out);
+
+/* ---- core_jobs.c ---- */
+/* The job's uid; ENOENT. */
+ADL_MUST adl_status adli_core_uid(adli_core *core, const char *ns, const char *name,
+                                  char uid[ADLI_UID_SIZE]);
 
 /* ---- core_json.c ---- */
 void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,

@@ -34,8 +34,7 @@ bool adli_core_token_valid(adli_core *core, const char *ns, const char *name, co
     return known && equal;
 }
 
-/* The job's uid; ENOENT. */
-static adl_status look_up(adli_core *core, const char *ns, const char *name, char *uid)
+adl_status adli_core_uid(adli_core *core, const char *ns, const char *name, char uid[ADLI_UID_SIZE])
 {
     pthread_mutex_lock(&core->lock);
     const adli_kept_job *job = adli_core_find(core, ns, name);
@@ -71,7 +70,7 @@ adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli
     adli_buf spec;
     double now_s = adli_core_now(core);
     adli_buf_init(&spec, 4 << 20);
-    adl_status status = look_up(core, ns, name, uid);
+    adl_status status = adli_core_uid(core, ns, name, uid);
     if (status == ADL_OK)
         status = adli_store_spec(core->store, uid, &spec);
     if (status == ADL_OK) {
@@ -138,7 +137,7 @@ static void put_sample(void *user, const adli_store_sample *sample)
 adl_status adli_core_history(adli_core *core, const char *ns, const char *name, adli_buf *out)
 {
     char uid[ADLI_UID_SIZE];
-    adl_status status = look_up(core, ns, name, uid);
+    adl_status status = adli_core_uid(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
     adli_jw_open(out, NULL, '{');
@@ -153,7 +152,7 @@ adl_status adli_core_decisions(adli_core *core, const char *ns, const char *name
                                adli_buf *out)
 {
     char uid[ADLI_UID_SIZE];
-    adl_status status = name ? look_up(core, ns, name, uid) : ADL_OK;
+    adl_status status = name ? adli_core_uid(core, ns, name, uid) : ADL_OK;
     if (status != ADL_OK)
         return status;
     if (limit < 1)
@@ -184,7 +183,7 @@ adl_status adli_core_open_file(adli_core *core, const char *ns, const char *name
 {
     char uid[ADLI_UID_SIZE];
     *out = (adli_opened){.fd = -1};
-    adl_status status = look_up(core, ns, name, uid);
+    adl_status status = adli_core_uid(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
     return core->backend->ops->open_file(core->backend->self, uid, path, out);
@@ -209,7 +208,7 @@ adl_status adli_core_open_log(adli_core *core, const char *ns, const char *name,
 {
     char uid[ADLI_UID_SIZE];
     *fd = -1;
-    adl_status status = look_up(core, ns, name, uid);
+    adl_status status = adli_core_uid(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
     return core->backend->ops->open_log(core->backend->self, uid, group, member, fd);

@@ -121,6 +121,7 @@ void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *
     adli_nodes_list_json(core, "allocation", row->placed, row->placed_count, out);
     put_what_was_asked(out, &job->spec);
     put_train(out, job);
+    adli_job_metrics_json(job, out);
     double running = now_s - row->account.accounted_s;
     adli_jw_number(out, "deviceSeconds",
                    row->account.attained_s + (running > 0 ? running * ready : 0));

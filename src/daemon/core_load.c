@@ -124,6 +124,7 @@ static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kep
     job->created_s = from->created_s;
     job->deleted = from->deleted;
     job->restart_cost_s = from->restart_cost_s;
+    job->reports_restart = from->reports_restart;
     status = read_report(from, job);
     return status == ADL_OK ? read_row(core, from, &job->row) : status;
 }
@@ -271,6 +272,8 @@ static adl_status stage_all(adli_core *core)
 adl_status adli_core_load(adli_core *core)
 {
     adl_status status = adli_store_jobs(core->store, take_job, core);
+    if (status == ADL_OK)
+        status = adli_core_load_reports(core);
     if (status == ADL_OK)
         status = adli_store_drained(core->store, drained, core);
     if (status == ADL_OK)

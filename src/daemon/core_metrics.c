@@ -76,6 +76,32 @@ static void put_jobs(adli_buf *out, const adli_core *core)
     single(out, "adaptdl_replicas_ready", "gauge", "Replicas that run.", ready);
 }
 
+/* The newest values of what unfinished jobs measure. */
+static void put_measured(adli_buf *out, const adli_core *core, const char *name, const char *help,
+                         bool steps)
+{
+    const adli_kept_job *job;
+    family(out, name, "gauge", help);
+    TAILQ_FOREACH(job, &core->jobs, all)
+    {
+        for (int i = 0; i < job->series_count && !adl_life_over(&job->row.life); i++) {
+            const adli_store_value *end = &job->series[i].end;
+            adli_buf_printf(out, "%s{job=\"", name);
+            put_label(out, job->id);
+            adli_buf_puts(out, "\",metric=\"");
+            put_label(out, job->series[i].name);
+            adli_buf_puts(out, "\"} ");
+            if (steps)
+                adli_buf_printf(out, "%lld", (long long)end->step);
+            else if (isfinite(end->value))
+                adli_buf_double(out, end->value);
+            else
+                adli_buf_puts(out, "NaN");
+            adli_buf_puts(out, "\n");
+        }
+    }
+}
+
 static void put_nodes(adli_buf *out, const adli_core *core)
 {
     int all = 0, ready = 0, draining = 0;
@@ -137,6 +163,9 @@ adl_status adli_core_metrics(adli_core *core, adli_buf *out)
     single(out, "job_submission_count", "counter", "Jobs submitted.", (double)counters->submitted);
     put_completions(out, counters);
     put_jobs(out, core);
+    put_measured(out, core, "adaptdl_job_metric", "What a job measured last (adaptdl.report).",
+                 false);
+    put_measured(out, core, "adaptdl_job_metric_step", "The step at which it did.", true);
     put_nodes(out, core);
     single(out, "adaptdl_jobs_removed_total", "counter", "Jobs deleted, or pruned when finished.",
            (double)counters->deleted);

@@ -175,7 +175,7 @@ static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_
     adli_kept_job *job = *out = adli_calloc(1, sizeof *job);
     if (!job)
         return adli_fail_memory("job");
-    job->number = -1;
+    job->number = job->reports_restart = -1;
     adl_status status = adli_jobspec_parse("job file", body, length,
                                            yaml ? ADLI_DOC_YAML : ADLI_DOC_JSON, &job->spec);
     if (status == ADL_OK)

@@ -50,6 +50,10 @@ static const char *const migrations[] = {
     " phase INTEGER NOT NULL, replicas INTEGER NOT NULL, batch_size REAL, throughput REAL,"
     " efficiency REAL, goodput REAL, progress REAL);"
     "CREATE INDEX samples_by_job ON samples(uid, seq);",
+    "CREATE TABLE reports(uid TEXT NOT NULL REFERENCES jobs(uid) ON DELETE CASCADE,"
+    " name TEXT NOT NULL, step INTEGER NOT NULL, time_s REAL NOT NULL, value REAL,"
+    " PRIMARY KEY(uid, name, step)) WITHOUT ROWID;"
+    "ALTER TABLE jobs ADD COLUMN reports_restart INTEGER NOT NULL DEFAULT -1;",
 };
 
 adl_status adli_store_failed(const adli_store *store, sqlite3 *db, const char *what)

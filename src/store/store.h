@@ -55,6 +55,7 @@ typedef struct adli_store_job {
     /* what it reported: set by adli_store_hints only */
     const char *hints;
     double restart_cost_s;
+    int reports_restart; /* by adli_store_report_restart; -1: never */
 } adli_store_job;
 
 /* A new job; uid, and namespace with name, must be new. */
@@ -95,6 +96,30 @@ typedef struct adli_store_sample {
     double batch_size, throughput, efficiency, goodput, progress; /* NAN: unknown */
 } adli_store_sample;
 void adli_store_add_sample(adli_store *store, const char *uid, const adli_store_sample *sample);
+
+/* A metric of a job at a step. count: how many there are of it, where that was asked for. */
+typedef struct adli_store_value {
+    int64_t step;
+    double time_s, value; /* value: NAN is kept as such */
+    int count;
+} adli_store_value;
+typedef adl_status adli_store_each_value(void *user, const char *uid, const char *name,
+                                         const adli_store_value *value);
+/* Sets the value at its step. */
+void adli_store_report(adli_store *store, const char *uid, const char *name,
+                       const adli_store_value *value);
+/* The restart of the replicas that told last. */
+void adli_store_report_restart(adli_store *store, const char *uid, int restart);
+/* Forgets the values from the step on. */
+void adli_store_report_from(adli_store *store, const char *uid, const char *name, int64_t step);
+/* Forgets every second value; the first and the last stay. */
+void adli_store_report_thin(adli_store *store, const char *uid, const char *name);
+/* Every value of a job, by name and step. A failure of each ends it. */
+ADL_MUST adl_status adli_store_reports(adli_store *store, const char *uid,
+                                       adli_store_each_value *each, void *user);
+/* The last value of each metric, and how many there are; uid NULL: of all jobs. By uid and name. */
+ADL_MUST adl_status adli_store_report_ends(adli_store *store, const char *uid,
+                                           adli_store_each_value *each, void *user);
 
 /* Keeps the newest so many; within a transaction. */
 typedef struct adli_store_limits {

@@ -25,6 +25,14 @@ const char *const adli_store_sql[STMT_COUNT] = {
     [STMT_SAMPLE] =
         "INSERT INTO samples(uid,time_s,phase,replicas,batch_size,throughput,efficiency,"
         "goodput,progress) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)",
+    [STMT_REPORT] = "INSERT OR REPLACE INTO reports(uid,name,step,time_s,value) "
+                    "VALUES(?1,?2,?3,?4,?5)",
+    [STMT_REPORT_RESTART] = "UPDATE jobs SET reports_restart=?2 WHERE uid=?1",
+    [STMT_REPORT_FROM] = "DELETE FROM reports WHERE uid=?1 AND name=?2 AND step>=?3",
+    [STMT_REPORT_THIN] =
+        "DELETE FROM reports WHERE uid=?1 AND name=?2 AND step IN (SELECT step FROM (SELECT step,"
+        "row_number() OVER (ORDER BY step DESC) AS place,min(step) OVER () AS first "
+        "FROM reports WHERE uid=?1 AND name=?2) WHERE place%2=0 AND step<>first)",
     [STMT_PRUNE_EVENTS] = "DELETE FROM events WHERE seq<=(SELECT max(seq) FROM events)-?1",
     [STMT_PRUNE_ROUNDS] = "DELETE FROM rounds WHERE round<=(SELECT max(round) FROM rounds)-?1",
     [STMT_PRUNE_DECISIONS] =
@@ -144,6 +152,7 @@ static adli_store_job read_job(sqlite3_stmt *stmt)
         *numbers[i] = sqlite3_column_double(stmt, at++);
     job.hints = adli_store_column(stmt, at++);
     job.restart_cost_s = sqlite3_column_double(stmt, at++);
+    job.reports_restart = sqlite3_column_int(stmt, at++);
     return job;
 }
 
@@ -157,7 +166,7 @@ adl_status adli_store_jobs(adli_store *store,
         "SELECT uid,ns,name,spec,token,secret,created_s,phase,grp,failures,killed,deleted,"
         "group_started_s,stop_since_s,retry_at_s,wanted,placed,started_s,completed_s,reason,"
         "message,last_change_s,accounted_s,attained_s,run_s,active_sum,active_weight,hints,"
-        "restart_cost_s FROM jobs ORDER BY seq",
+        "restart_cost_s,reports_restart FROM jobs ORDER BY seq",
         &status);
     int code = SQLITE_DONE;
     while (status == ADL_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {

@@ -232,6 +232,19 @@ def replicas(c):
     c.call("putHints", 413, runner, data=b" " * (5 << 20))
     train = c.call("getJob", 200, runner).json()["train"]
     report("hints_show_up", [] if train and train["batchSize"] == 64 else [train])
+    told = {"restart": 0, "points": [{"name": "loss", "step": 4, "time": 1.6e9, "value": 0.25},
+                                     {"name": "loss", "step": 5, "time": 1.7e9, "value": None}]}
+    c.call("putReports", 200, runner, json=told)
+    c.call("putReports", 200, runner, json=told, token=token)
+    c.call("putReports", 400, runner, json={"restart": 0, "points": [{"name": "loss"}]})
+    c.call("putReports", 403, {"namespace": "default", "name": "hello"}, json=told, token=token)
+    c.call("putReports", 404, {"namespace": "default", "name": "none"}, json=told)
+    c.call("putReports", 413, runner, data=b" " * (5 << 20))
+    curves = c.call("getMetrics", 200, runner).json()["items"]
+    wanted = [{"name": "loss", "steps": [4, 5], "times": [1.6e9, 1.7e9], "values": [0.25, None]}]
+    report("metrics_show_up", [] if curves == wanted else [curves])
+    c.call("getMetrics", 400, runner, params={"points": "some"})
+    c.call("getMetrics", 404, {"namespace": "default", "name": "none"})
     c.call("getJobDecisions", 200, runner)
     c.call("getJobDecisions", 400, runner, params={"limit": "0"})
     c.call("getJobDecisions", 404, {"namespace": "default", "name": "none"})

@@ -94,6 +94,20 @@ adl_status adli_core_history(adli_core *c, const char *ns, const char *name, adl
     return adli_core_job(c, ns, name, out);
 }
 
+adl_status adli_core_curves(adli_core *c, const char *ns, const char *name, int points,
+                            adli_buf *out)
+{
+    (void)c;
+    adli_buf_printf(out, "{\"items\":[],\"points\":%d}", points);
+    return known(ns, name);
+}
+
+adl_status adli_core_reports(adli_core *c, const char *ns, const char *name, const char *body,
+                             size_t length)
+{
+    return adli_core_hints(c, ns, name, body, length);
+}
+
 adl_status adli_core_decisions(adli_core *c, const char *ns, const char *name, int limit,
                                adli_buf *out)
 {
@@ -312,6 +326,12 @@ TEST(who_may_do_what)
     CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", OPERATOR, "{}", NULL), 200);
     CHECK_INT(adlt_code(port, "PUT", "/hints/default/a", own, "{}", NULL), 200);
     CHECK_INT(core.hints, 3);
+    CHECK_INT(adlt_code(replicas, "PUT", "/reports/default/a", own, "{}", "\"status\":\"ok\""),
+              200);
+    CHECK_INT(adlt_code(replicas, "PUT", "/reports/default/b", own, "{}", NULL), 403);
+    CHECK_INT(adlt_code(replicas, "PUT", "/reports/default/a", "", "{}", NULL), 401);
+    CHECK_INT(adlt_code(replicas, "PUT", "/reports/default/a", own, "[1]", "not an object"), 400);
+    CHECK_INT(core.hints, 4);
     CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", own, "[1]", "not an object"), 400);
     /* The socket needs no token. */
     int fd = adlt_connect_unix(sock);
@@ -356,6 +376,10 @@ TEST(jobs_and_nodes)
                         "Allow: GET, HEAD, DELETE"),
               405);
     CHECK_INT(get("/api/v1/jobs/default/a/history", NULL), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/metrics", "\"points\":1000"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/metrics?points=7", "\"points\":7"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/metrics?points=1", "points=1"), 400);
+    CHECK_INT(get("/api/v1/jobs/default/zz/metrics", "no job default/zz"), 404);
     CHECK_INT(get("/api/v1/jobs/default/a/decisions?limit=7", "\"limit\":7"), 200);
     CHECK_INT(get("/api/v1/decisions", "\"limit\":100"), 200);
     CHECK_INT(get("/api/v1/decisions?limit=-1", "limit=-1"), 400);
