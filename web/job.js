@@ -15,6 +15,7 @@ import {
 } from './format.js';
 import { idOf, isOver, phaseBadge, progressBar, swatch } from './jobs.js';
 import { LogView } from './log.js';
+import { MetricPlots, POINTS } from './metrics.js';
 import { PlotGroup } from './plot.js';
 
 const DETAIL_MS = 1500; // between two fetches of the job's details
@@ -123,6 +124,7 @@ export class JobView {
     constructor() {
         this.id = null;
         this.plots = plots();
+        this.metrics = new MetricPlots(byId('metrics-section'), byId('metrics'));
         this.log = new LogView(byId('log'), byId('log-note'), () => !this.job || isOver(this.job));
         for (const id of ['log-rank', 'log-group', 'log-follow'])
             byId(id).addEventListener('change', () => this.openLog());
@@ -135,6 +137,7 @@ export class JobView {
         this.fetchedAt = -Infinity;
         this.events = [];
         this.plots.update([]);
+        this.metrics.clear();
         for (const each of ['job-facts', 'job-phase', 'job-actions', 'job-decisions', 'events'])
             byId(each).replaceChildren();
         byId('job-message').hidden = true;
@@ -230,13 +233,15 @@ export class JobView {
         const { id } = this;
         try {
             const job = encodeURIComponent(id);
-            const [history, decisions, events] = await Promise.all([
+            const [history, curves, decisions, events] = await Promise.all([
                 get(jobPath(id, '/history')),
+                get(jobPath(id, `/metrics?points=${POINTS}`)),
                 get(jobPath(id, `/decisions?limit=${DECISIONS_SHOWN}`)),
                 get(`api/v1/events?since=${this.events.at(-1)?.seq ?? 0}&job=${job}`),
             ]);
             if (id !== this.id) return;
             this.plots.update(history.samples);
+            this.metrics.update(curves.items);
             show(byId('job-decisions'), decisionsTable(decisions.items, false));
             byId('job-decisions').hidden = !decisions.items.length;
             byId('job-decisions-empty').hidden = decisions.items.length > 0;

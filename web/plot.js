@@ -17,11 +17,13 @@ export function niceStep(span, count) {
     return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * (1 - 1e-9));
 }
 
-export function valueTicks(max, whole) {
-    const step = Math.max(niceStep(max, 4), whole ? 1 : 0);
+// From min, which is not above 0, to max.
+export function valueTicks(max, whole, min = 0) {
+    const step = Math.max(niceStep(max - min, 4), whole ? 1 : 0);
     const ticks = [];
-    for (let i = 0; i * step < max * (1 + 1e-9) || ticks.length < 2; i++) ticks.push(i * step);
-    if (ticks.at(-1) < max * (1 - 1e-9)) ticks.push(ticks.length * step);
+    const first = Math.floor(min / step + 1e-9);
+    for (let i = first; i * step < max * (1 + 1e-9) || ticks.length < 2; i++) ticks.push(i * step);
+    if (ticks.at(-1) < max * (1 - 1e-9)) ticks.push((first + ticks.length) * step);
     return ticks;
 }
 
@@ -243,11 +245,15 @@ class Plot {
             (most, { key }) => samples.reduce((a, sample) => Math.max(a, sample[key] ?? 0), most),
             this.top,
         );
-        const ticks = valueTicks(largest > 0 ? largest : 1, this.whole);
+        const least = this.series.reduce(
+            (low, { key }) => samples.reduce((a, sample) => Math.min(a, sample[key] ?? 0), low),
+            0,
+        );
+        const ticks = valueTicks(largest > 0 || least < 0 ? largest : 1, this.whole, least);
         const perSecond = (width - MARGIN.left - MARGIN.right) / (to - from);
-        const perValue = (HEIGHT - MARGIN.top - MARGIN.bottom) / ticks.at(-1);
+        const perValue = (HEIGHT - MARGIN.top - MARGIN.bottom) / (ticks.at(-1) - ticks[0]);
         const x = (time) => MARGIN.left + (time - from) * perSecond;
-        const y = (value) => HEIGHT - MARGIN.bottom - value * perValue;
+        const y = (value) => HEIGHT - MARGIN.bottom - (value - ticks[0]) * perValue;
         this.scale = { from, perSecond, x, y };
         const times = timeTicks(from, to, Math.max(2, Math.floor(width / 95)));
         return [
@@ -338,7 +344,8 @@ class Plot {
         const several = this.series.length > 1;
         this.tip.replaceChildren(
             ...[
-                `${clock(sample.time)}${sample.phase === 'Running' ? '' : ` · ${sample.phase}`}`,
+                `${clock(sample.time)}${sample.phase === 'Running' ? '' : ` · ${sample.phase}`}` +
+                    (sample.step === undefined ? '' : ` · step ${sample.step}`),
                 ...this.values(sample).map(([name, value]) =>
                     several ? `${name} ${value}` : value,
                 ),

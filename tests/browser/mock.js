@@ -173,6 +173,8 @@ export class Mock {
     answerJob(job, what, json, response) {
         if (what === 'history') {
             json({ samples: this.samples });
+        } else if (what === 'metrics') {
+            json({ items: this.curves ?? [] });
         } else if (what === 'decisions') {
             json({ items: this.decisions });
         } else if (what === 'logs') {
