@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from wheel.bdist_wheel import bdist_wheel
 
-MODULES = ("base", "model", "policy", "snapshot", "http", "comm", "train")
+MODULES = ("base", "model", "policy", "snapshot", "http", "comm", "measures", "train")
 STATIC = ("jansson", "zstd", "xxhash", "ssl", "crypto")
 # The same options as in the module's CMakeLists.txt, for the same reasons.
 SPECIAL = {

@@ -5,6 +5,7 @@ The package adapts a library written in C to Python:
 - ``adaptdl.torch``: data loaders, data parallelism and loops for PyTorch programs;
 - ``adaptdl.checkpoint``, ``adaptdl.collective``, ``adaptdl.env``: what they are made of, for programs
   that need more;
+- ``adaptdl.report``: what a job measures, for people and their dashboards;
 - ``adaptdl.goodput``: the model that chooses batch sizes, for planning and experiments.
 
 Importing it changes nothing in the process; signals and connections begin with
@@ -12,6 +13,7 @@ Importing it changes nothing in the process; signals and connections begin with
 """
 
 from adaptdl import _core
+from adaptdl._report import report
 
 __version__ = _core.version
-__all__ = ["__version__"]
+__all__ = ["__version__", "report"]

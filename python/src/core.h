@@ -130,6 +130,7 @@ int adlpy_hints_setup(PyObject *module);
 int adlpy_value_setup(PyObject *module);
 int adlpy_metrics_setup(PyObject *module);
 int adlpy_policy_setup(PyObject *module);
+int adlpy_report_setup(PyObject *module);
 /* In torch_*.c; may be absent. */
 int adlpy_torch_setup(PyObject *module) __attribute__((weak));
 

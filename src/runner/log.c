@@ -3,7 +3,12 @@
  * (a full disk) is warned about and written anew at the next chance: it is not worth a job. */
 #include "runner/runner.h"
 
+#include "adaptdl/report.h"
+
 #include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
 
 static void warn(adl_runner *runner, adl_status status)
 {
@@ -27,6 +32,25 @@ static void log_table(adl_runner *runner, size_t table)
     }
 }
 
+/* All metrics of the epoch for the scheduler, "train/loss" ... and those of no loader by their own names. */
+static adl_status report_epoch(adl_runner *runner)
+{
+    adl_status status = ADL_OK;
+    for (size_t t = 0; t < runner->state.table_count; t++) {
+        const adli_table *table = &runner->current[t];
+        const char *key = runner->state.tables[t].key;
+        bool own = strcmp(key, ADLI_EPOCH_KEY) == 0;
+        for (size_t i = 0; i < table->count && status == ADL_OK; i++) {
+            char name[ADL_RUNNER_NAME_MAX + ADL_ACCUMULATOR_KEY_MAX + 2];
+            snprintf(name, sizeof name, "%s%s%s", own ? "" : key, own ? "" : "/",
+                     table->entries[i].key);
+            adl_metric metric = {name, table->entries[i].value};
+            status = adl_report(runner->ctx, runner->epoch, &metric, 1);
+        }
+    }
+    return status;
+}
+
 adl_status adli_log_epoch(adl_runner *runner)
 {
     double now_s = adli_clock_of(CLOCK_REALTIME);
@@ -37,6 +61,7 @@ adl_status adli_log_epoch(adl_runner *runner)
                                       &runner->current[t]);
     if (status != ADL_OK)
         return status;
+    warn(runner, report_epoch(runner));
     if (adl_rank(runner->ctx) != 0) {
         adli_log_close(runner); /* another replica writes from now on */
         return ADL_OK;

@@ -117,7 +117,7 @@ class Cluster:
         container = {"name": "main", "command": command,
                      "env": [{"name": "ADAPTDL_HINTS_INTERVAL", "value": "1"}]}
         job = {"apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": name},
-               "spec": {**spec, "maxRetries": 0, "template": {"spec": {"containers": [container]}}}}
+               "spec": {"maxRetries": 0, **spec, "template": {"spec": {"containers": [container]}}}}
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps(job))
         self.call("submit", str(path))
