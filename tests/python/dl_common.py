@@ -11,9 +11,12 @@ import subprocess
 
 import harness
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+RIGHT = dict(valid_loader="valid", valid_metric="loss", minimize_valid_metric=True)
 
 
 def data(count=96, seed=0):
@@ -40,6 +43,36 @@ def parts(lr=0.05):
             "optimizer": torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)}
 
 
+def train(runner=None, **kwargs):
+    """A small training, with what is given instead of its parts; the runner."""
+    from adaptdl import dl
+    runner = runner or dl.SupervisedRunner()
+    runner.train(**{**parts(), "loaders": loaders(), "num_epochs": 2, **kwargs})
+    return runner
+
+
+def scripted(values):
+    """A metric with given values in the epochs."""
+    from adaptdl import dl
+
+    class Scripted(dl.Callback):
+        def on_epoch_end(self, runner):
+            runner.epoch_metrics["valid"]["m"] = values[runner.epoch_step - 1]
+    return Scripted(order=dl.CallbackOrder.Internal)
+
+
+def losses(runner):
+    """Per epoch the losses of train and valid."""
+    return [{key: metrics[key]["loss"] for key in ("train", "valid")}
+            for _, metrics in sorted(runner.experiment_metrics.items())]
+
+
+def near(found, wanted):
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted):
+        assert a == pytest.approx(b, abs=1e-6)
+
+
 # ---- programs ----
 
 WAIT_S = 350
@@ -51,8 +84,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 from adaptdl import dl
-from dl_common import data, loaders, network, parts
-RIGHT = dict(valid_loader="valid", valid_metric="loss", minimize_valid_metric=True)
+from dl_common import RIGHT, data, loaders, network, parts
 """
 
 
