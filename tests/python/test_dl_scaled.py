@@ -19,6 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from dl_common import WAIT_S, end, events, program, rows, run, start  # noqa: E402
 from test_cluster_torch import Cluster  # noqa: E402
+from test_core_report import curves_of  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("ADAPTDL_BIN", harness.ROOT / "build" / "release" / "bin"))
 
@@ -201,6 +202,10 @@ def test_as_a_job_of_a_cluster(cluster):
     job = cluster.wait("learns", "Succeeded", [0])
     assert job["failures"] == 0
     losses = check_once(folder / "logs", folder)
+    told = curves_of(cluster, "learns")  # the scheduler has each epoch once, too
+    assert [step for step, _ in told["valid/loss"]] == list(range(1, EPOCHS + 1))
+    assert [value for _, value in told["valid/loss"]] == pytest.approx(losses)
+    assert job["metrics"]["train/loss"]["step"] == EPOCHS and "train/lr" in job["metrics"]
     starts = [line.split()[2] for line in (folder / "starts").read_text().splitlines()]
     assert starts[0] == "1" and "2" in starts
     print(f"info - replicas {' '.join(starts)} (by start): loss {losses[0]:.3f} to {losses[-1]:.3f}")

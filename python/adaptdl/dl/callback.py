@@ -176,4 +176,6 @@ def sort_callbacks(callbacks):
                             f"{callback.__name__}(...)")
         if not isinstance(callback, ICallback):
             raise TypeError(f"callback {name!r} must be a Callback, not {type(callback).__name__}")
-    return dict(sorted(named, key=lambda pair: getattr(pair[1], "order", CallbackOrder.External)))
+    # Of equal order: what is saved is the state after everything, the schedule's step too.
+    return dict(sorted(named, key=lambda pair: (getattr(pair[1], "order", CallbackOrder.External),
+                                                callback_is(pair[1], ICheckpointCallback))))

@@ -65,6 +65,12 @@ def part_of(value, key, what, who):
     return value[key]
 
 
+def first_of(runner, value, count):
+    """The first examples of a batch's tensor; what has no place for each example is as it is."""
+    whole = isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == runner.batch_size
+    return value[:count] if whole else value
+
+
 # ---- metrics ----
 
 class FunctionalMetricCallback(IMetricCallback):
@@ -100,16 +106,28 @@ class FunctionalMetricCallback(IMetricCallback):
             named.update((name, batch_value(runner, key, who)) for key, name in pairs)
         return [], named
 
-    def compute(self, runner):
-        """The metric of the present batch."""
+    def compute(self, runner, count=None):
+        """The metric of the present batch, or of its first so many examples."""
         args, kwargs = self._arguments(runner)
+        if count is not None:
+            args = [first_of(runner, value, count) for value in args]
+            kwargs = {key: first_of(runner, value, count) for key, value in kwargs.items()}
         with runner.engine.autocast():
             return self.metric_fn(*args, **kwargs)
+
+    def _into_mean(self, runner, value):
+        """Into the loader's mean: examples that another process has too count there."""
+        own = runner.batch_size - runner.batch_extra
+        if runner.batch_extra and own > 0:
+            with torch.no_grad():
+                value = self.compute(runner, own)
+        if own > 0:
+            runner.meter.add(self.metric_key, float(value), own)
 
     def on_batch_end(self, runner):
         """Computes it."""
         value = self.compute(runner)
-        runner.meter.add(self.metric_key, float(value), runner.batch_size)
+        self._into_mean(runner, value)
         if self.log_on_batch:
             runner.batch_metrics[self.metric_key] = value
 
@@ -193,10 +211,15 @@ class AccuracyCallback(IMetricCallback):
         outputs, targets = (batch_value(runner, key, who) for key in (self.input_key, self.target_key))
         with torch.no_grad():
             values = torch.cat(accuracy(outputs, targets, self.topk)).tolist()
+        if self.log_on_batch:
+            runner.batch_metrics.update(zip(self.keys, values))
+        if runner.batch_extra and len(targets) == runner.batch_size:  # what another process has too counts there
+            own = runner.batch_size - runner.batch_extra
+            outputs, targets = outputs[:own], targets[:own]
+            with torch.no_grad():
+                values = torch.cat(accuracy(outputs, targets, self.topk)).tolist() if own else []
         for key, value in zip(self.keys, values):
             runner.meter.add(key, value, len(targets))
-            if self.log_on_batch:
-                runner.batch_metrics[key] = value
 
     def on_loader_end(self, runner):
         """The loader's shares."""
@@ -345,7 +368,15 @@ class OptimizerCallback(IOptimizerCallback):
         self.metric_key, self.optimizer_key = metric_key, optimizer_key
         self.accumulation_steps, self._count = accumulation_steps, 0
         self.grad_clip_fn = _clipping(grad_clip_fn, grad_clip_params)
-        self.optimizer = None
+        self.optimizer = self._kept = None
+
+    def state_dict(self):
+        """What is to survive restarts; the engine keeps the gradients themselves."""
+        return {"count": self._count}
+
+    def load_state_dict(self, state):
+        """After a restart."""
+        self._count = state["count"]
 
     def step_is_due(self):
         """Will the next batch end in a step?"""
@@ -355,6 +386,15 @@ class OptimizerCallback(IOptimizerCallback):
         """Takes the runner's optimizer."""
         self.optimizer = part_of(runner.optimizer, self.optimizer_key, "optimizer", type(self).__name__)
         self._alone = not any(callback_is(callback, IBackwardCallback) for callback in runner.callbacks.values())
+        if self.accumulation_steps > 1:
+            self._kept = runner.engine.keep_gradients(self.optimizer_key, self.optimizer,
+                                                      lambda: self._count % self.accumulation_steps != 0)
+
+    def on_stage_end(self, runner):
+        """Its optimizer is the stage's."""
+        if self._kept is not None:
+            self._kept.forget()
+            self._kept = None
 
     def _stats(self):
         group = self.optimizer.param_groups[0]

@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 
 import adaptdl.torch as adl
-from adaptdl import _core, checkpoint, collective, env
+from adaptdl import _core, _original, checkpoint, collective, env
 from adaptdl.dl.engine import DistributedDataParallelEngine, Engine, _add_lists, each
 from adaptdl.dl.loaders import elastic_loader
 
@@ -52,6 +52,28 @@ class RunnerState(checkpoint.State):
     def finish(self):
         """The run is over: later checkpoints hold what it was then."""
         self.saved, self.runner = self.runner._state(), None
+
+
+class _WaitingGradients(checkpoint.State):
+    """Gradients of batches whose step has not come yet. They are the same on all replicas, since each backward pass
+    averages them, and count after a restart on any number of replicas."""
+
+    def __init__(self, name, optimizer, waiting):
+        super().__init__(name)
+        self._optimizer, self._waiting = optimizer, waiting
+
+    def _parameters(self):
+        return [param for group in self._optimizer.param_groups for param in group["params"]]
+
+    def save(self, fileobj):
+        torch.save([param.grad for param in self._parameters()] if self._waiting() else [], fileobj)
+
+    def load(self, fileobj):
+        for param, grad in zip(self._parameters(), _original.read_torch(fileobj)):
+            param.grad = None if grad is None else grad.to(param.device)
+
+    def forget(self):
+        _core.state_remove(self)
 
 
 class ElasticEngine(Engine):
@@ -171,8 +193,14 @@ class ElasticEngine(Engine):
             raise ValueError(f"elastic training of one model needs one optimizer, not {_keys(optimizer)}")
         else:
             model = self._wrap(model, optimizer, scheduler, "")
-        each(optimizer, self._patch_step)
+        self._patch_steps(optimizer)
         return model, optimizer, scheduler, criterion
+
+    def keep_gradients(self, key, optimizer, waiting):
+        """They are one more state of each checkpoint."""
+        kept = _WaitingGradients(f"gradients-{self._name}-{key or ''}", optimizer, waiting)
+        checkpoint.load_state(kept)
+        return kept
 
     def _wrap(self, model, optimizer, scheduler, suffix):
         if optimizer is None:

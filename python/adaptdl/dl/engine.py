@@ -56,6 +56,8 @@ class Engine:
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._amp = precision_of(amp)
         self._scaler = None
+        self._scaled = []  # optimizers whose steps go through the scaler
+        self._stepped, self._unscaled = set(), set()  # their numbers, since the scaler's last update
         self.backwards = 0  # how many there were
 
     def __repr__(self):
@@ -156,8 +158,18 @@ class Engine:
         if isinstance(criterion, torch.nn.Module):
             criterion = criterion.to(self.device)
         each(optimizer, self._state_to_device)
-        each(optimizer, self._patch_step)
+        self._patch_steps(optimizer)
         return model, optimizer, scheduler, criterion
+
+    def _patch_steps(self, optimizer):
+        self._scaled = list(optimizer.values()) if isinstance(optimizer, dict) else [optimizer]
+        self._stepped, self._unscaled = set(), set()
+        each(optimizer, self._patch_step)
+
+    def keep_gradients(self, key, optimizer, waiting):
+        """Gradients that wait for a step survive restarts, where there are any; ``waiting()``: are there some now?
+        Returns an object whose ``forget()`` ends that, or None."""
+        return None
 
     def _state_to_device(self, optimizer):
         """An optimizer that has been used already has state; it follows the parameters."""
@@ -180,13 +192,21 @@ class Engine:
             inside = True
             try:
                 engine._scaler.step(optimizer)
-                engine._scaler.update()
+                engine._stepped.add(id(optimizer))
+                if len(engine._stepped) == len(engine._scaled):
+                    engine._update_scaler()
             finally:
                 inside = False
 
         scaled_step._with_counter = True  # what learning-rate schedules look for; step has it
         optimizer.step = scaled_step
         optimizer._adaptdl_scaler = self._scaler
+
+    def _update_scaler(self):
+        """Once for all optimizers that make a step of the same backward passes: the factor stays the same between
+        their steps."""
+        self._scaler.update()
+        self._stepped, self._unscaled = set(), set()
 
     def unwrap_model(self, model):
         """The program's own model."""
@@ -209,12 +229,15 @@ class Engine:
     def backward(self, loss):
         """The backward pass of a loss."""
         self.backwards += 1
+        if self._stepped:  # by some of the optimizers; these gradients are for another step
+            self._update_scaler()
         (self._scaler.scale(loss) if self._scaler is not None else loss).backward()
 
     def unscale_gradients(self, optimizer):
         """Gradients as they are without the loss scaler's factor, for clipping."""
-        if self._scaler is not None:
+        if self._scaler is not None and id(optimizer) not in self._unscaled:
             self._scaler.unscale_(optimizer)
+            self._unscaled.add(id(optimizer))
 
     def optimizer_step(self, optimizer):
         """The optimizer's step."""

@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 from adaptdl.torch.data import AdaptiveDataLoader, AdaptiveDataLoaderMixin
 
 __all__ = ["BatchLimitLoader", "check_loaders", "distributed_loader", "elastic_loader", "loader_batch_size",
-           "loader_samples"]
+           "loader_samples", "repeated"]
 
 KINDS = ("train", "valid", "infer")
 
@@ -96,6 +96,22 @@ def loader_samples(loader):
     if not isinstance(loader.batch_sampler, BatchSampler):
         return len(loader) * size
     return count // size * size if loader.drop_last and size else count
+
+
+def repeated(loader, number):
+    """How many examples at the end of a batch are another process's too: those that make all shares equally long.
+
+    Args:
+        loader: The loader.
+        number (int): Which of its batches, from 0 on.
+    """
+    loader = getattr(loader, "origin", loader)  # of a BatchLimitLoader
+    if isinstance(loader, AdaptiveDataLoaderMixin):
+        return loader._elastic.extra
+    sampler, size = getattr(loader, "sampler", None), loader_batch_size(loader)
+    if not isinstance(sampler, DistributedSampler) or sampler.drop_last or (number + 1) * size < len(sampler):
+        return 0
+    return int((len(sampler) - 1) * sampler.num_replicas + sampler.rank >= len(sampler.dataset))
 
 
 def distributed_loader(key, loader, rank, count, seed=0):

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+import adaptdl
 from adaptdl import _core
 
 __all__ = ["CSVLogger", "ConsoleLogger", "ILogger", "ReportLogger", "TensorboardLogger", "write_whole"]
@@ -286,14 +287,15 @@ class TensorboardLogger(ILogger):
 
 
 class ReportLogger(ILogger):
-    """Hands the metrics of each epoch to a function: the way from a run to a dashboard.
+    """Hands the metrics of each epoch to a function: the way from a run to a dashboard. A run that is a job of a
+    cluster has one by itself.
 
     Args:
-        report (Callable): ``report(metrics, step)`` with ``{"train/loss": 0.5, ...}`` and the epoch, from 1
-            on. What it raises is printed, and does not end the run.
+        report (Callable): ``report(metrics, step=...)`` with ``{"train/loss": 0.5, ...}`` and the epoch, from 1
+            on; default: ``adaptdl.report``. What it raises is printed, and does not end the run.
     """
 
-    def __init__(self, report):
+    def __init__(self, report=adaptdl.report):
         if not callable(report):
             raise TypeError(f"report must be a function, not {type(report).__name__}")
         super().__init__(log_batch_metrics=False, log_epoch_metrics=True)
@@ -306,7 +308,7 @@ class ReportLogger(ILogger):
         flat = {(f"{loader}/{key}" if loader != "_epoch_" else key): float(value)
                 for loader, values in metrics.items() for key, value in values.items()}
         try:
-            self._report(flat, runner.epoch_step)
+            self._report(flat, step=runner.global_epoch_step)
         except Exception as error:
             print(f"adaptdl: metrics of epoch {runner.epoch_step} were not reported: {error}",
                   file=sys.stderr)

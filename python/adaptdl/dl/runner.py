@@ -13,8 +13,8 @@ from adaptdl.dl.callback import ICallback, callback_is, sort_callbacks
 from adaptdl.dl.checkpoint import CheckpointCallback, resumed, unpack_checkpoint
 from adaptdl.dl.elastic import ElasticEngine, RunnerState, launched
 from adaptdl.dl.engine import DistributedDataParallelEngine, Engine, default_engine, each, to_device
-from adaptdl.dl.loaders import check_loaders, loader_batch_size, loader_samples
-from adaptdl.dl.loggers import ILogger
+from adaptdl.dl.loaders import check_loaders, loader_batch_size, loader_samples, repeated
+from adaptdl.dl.loggers import ILogger, ReportLogger
 
 __all__ = ["IRunner", "IRunnerError", "RunnerError", "set_global_seed"]
 
@@ -62,7 +62,7 @@ class IRunner(ICallback):
         self.trial = None
         self.loaders = self.criterion = self.optimizer = self.scheduler = None
         self.callbacks, self.loggers = {}, {}
-        self.batch, self.batch_size = None, 0
+        self.batch, self.batch_size, self.batch_extra = None, 0, 0
         self.batch_metrics, self.loader_metrics, self.epoch_metrics, self.experiment_metrics = {}, {}, {}, {}
         self.epoch_step = self.batch_step = self.sample_step = self.first_epoch = 0
         self.stage_key, self._stage_len = "train", None
@@ -167,7 +167,11 @@ class IRunner(ICallback):
         """Was there a backward pass for the present batch?"""
         return self.engine.backwards != self._backwards
 
-    global_epoch_step = property(lambda self: self.epoch_step, doc="The epoch, from 1 on.")
+    @property
+    def global_epoch_step(self):
+        """The epoch, from 1 on, counted through all stages."""
+        return self.epoch_step + sum(epochs for stage, epochs in self._stages_done.items() if stage != self.stage_key)
+
     global_batch_step = property(lambda self: self.batch_step, doc="Batches so far, of all processes.")
     global_sample_step = property(lambda self: self.sample_step, doc="Examples so far, of all processes.")
     stage_epoch_step = property(lambda self: self.epoch_step, doc="The epoch, from 1 on.")
@@ -239,6 +243,8 @@ class IRunner(ICallback):
         for key, logger in loggers.items():
             if not isinstance(logger, ILogger):
                 raise TypeError(f"logger {key!r} must be an ILogger, not {type(logger).__name__}")
+        if _core.env()["supervisor_url"] and not any(isinstance(each, ReportLogger) for each in loggers.values()):
+            loggers["_report"] = ReportLogger()
         self.loggers = loggers
 
     def _setup_loaders(self):
@@ -444,9 +450,10 @@ class IRunner(ICallback):
 
     def _run_loader(self):
         with torch.set_grad_enabled(self.is_train_loader):
-            for self.batch in self.loader:
+            for number, self.batch in enumerate(self.loader):
                 if self.need_early_stop:
                     break
+                self.batch_extra = repeated(self.loader, number)
                 self._run_event("on_batch_start")
                 with self.engine.autocast():
                     self.handle_batch(self.batch)

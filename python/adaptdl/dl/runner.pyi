@@ -25,6 +25,7 @@ class IRunner(ICallback):
     loggers: dict[str, Any]
     batch: Any
     batch_size: int
+    batch_extra: int
     batch_metrics: dict[str, Any]
     loader_metrics: dict[str, Any]
     epoch_metrics: dict[str, dict[str, float]]

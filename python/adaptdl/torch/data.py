@@ -122,6 +122,12 @@ class ElasticSampler(Sampler):
         loader's batch size does not divide by the replicas."""
         return 0 if self._seek(self._here()) is None else self._length
 
+    @property
+    def padded(self):
+        """Is the last of this replica's examples another one's, too, so that all have equally many?"""
+        order = self._seek(self._here())
+        return order is not None and order.padded
+
     def set_epoch(self, epoch, index=0):
         """Go to a place.
 
@@ -176,6 +182,7 @@ class AdaptiveDataLoaderHelper:
         self._loop = None
         self._run = False
         self._begun = 0
+        self.extra = 0  # examples at the end of the present batch that another replica has, too
 
     def _bound(self):
         """The library's loop. Made when it is needed first: loaders may be made before the process
@@ -502,6 +509,7 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
                 batches = super().__iter__()
                 for i in range(count):
                     loop.step(min(size, left - i * size), i == count - 1)
+                    elastic.extra = int((i + 1) * size >= left and self.sampler.padded)
                     yield next(batches)
                     if not loop.commit():
                         break
