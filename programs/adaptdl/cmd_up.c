@@ -18,7 +18,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NODES = 256, SLOTS, POLICY, INTERVAL, LISTEN, CONFIG, PATH_BYTES = 4096, WORDS_MAX = 24 };
+enum {
+    NODES = 256,
+    SLOTS,
+    POLICY,
+    INTERVAL,
+    LISTEN,
+    CONFIG,
+    INSECURE,
+    PATH_BYTES = 4096,
+    WORDS_MAX = 24
+};
 static const double START_S = 30;
 
 typedef struct start {
@@ -227,8 +237,8 @@ static int take_option(cli *c, int option, start *s)
                                         "--interval", "--listen", "--config"};
     int whole;
     double number;
-    if (option == 'v') {
-        add_word(s, "--verbose");
+    if (option == 'v' || option == INSECURE) {
+        add_word(s, option == 'v' ? "--verbose" : "--insecure");
         return EXIT_DONE;
     }
     if ((option == NODES && !cli_whole(c->value, 1, 1000, &whole)) ||
@@ -281,6 +291,7 @@ static const cli_option up_options[] = {
      "where to serve the dashboard and the API on TCP, with a token; port 0: any; none: nowhere "
      "(default: 127.0.0.1:0, or as the configuration says)",
      NULL},
+    {INSECURE, "insecure", NULL, "allow --listen on a public address without TLS", NULL},
     {CONFIG, "config", "FILE", "configuration file (docs/config.md)", COMPLETE_FILE},
     {'v', "verbose", NULL, "log more (or set ADAPTDL_LOG: debug, info, warning, error, off)", NULL},
     {0},

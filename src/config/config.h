@@ -32,7 +32,8 @@ typedef struct adli_config {
     int max_retries;      /* after failures of the job's own */
     double retry_pause_s; /* doubled with every failure */
 
-    char *listen; /* "ADDRESS:PORT" or "[ADDRESS]:PORT"; "": Unix socket only */
+    char *listen;         /* "ADDRESS:PORT" or "[ADDRESS]:PORT"; "": Unix socket only */
+    bool listen_insecure; /* without TLS on addresses that other machines reach */
     char *tls_certificate, *tls_key;
     char *token_file;
 

@@ -30,6 +30,9 @@ const adli_constant adli_constants[ADLI_CONSTANTS] = {
      "before the first retry; doubled with every further one, up to 300"},
     {"", "listen", ADLI_TEXT, AT(listen), 0, 280, 0,
      "ADDRESS:PORT or [ADDRESS]:PORT for the API over TCP; empty: the Unix socket only"},
+    {"", "listenInsecure", ADLI_BOOL, AT(listen_insecure), 0, 1, 0,
+     "listen on addresses that other machines reach without TLS: tokens and data can be read on "
+     "the way"},
     {"", "tokenFile", ADLI_TEXT, AT(token_file), 0, 4000, 0,
      "file with the token that TCP clients must send; empty: STATE/token, made at the first start"},
     {"tls", "certificate", ADLI_TEXT, AT(tls_certificate), 0, 4000, 0,

@@ -235,12 +235,30 @@ static adl_status read_token(daemon_state *d)
     return status;
 }
 
+/* Whoever sees the token on its way is an operator from then on. */
+static adl_status check_public(const adli_config *config)
+{
+    static const char *const own[] = {"127.", "[::1]:", "localhost:"};
+    if (!*config->listen || *config->tls_certificate || config->listen_insecure)
+        return ADL_OK;
+    for (size_t i = 0; i < ADLI_COUNT(own); i++)
+        if (strncmp(config->listen, own[i], strlen(own[i])) == 0)
+            return ADL_OK;
+    return adli_fail(ADL_EINVAL,
+                     "listen: %s can be reached from other machines, and without TLS the token can "
+                     "be read on its way: give a certificate (--tls-cert, --tls-key), or say "
+                     "--insecure (listenInsecure: true)",
+                     config->listen);
+}
+
 /* Replicas that still run expect the daemon at the port that it had. */
 static adl_status open_api(daemon_state *d)
 {
     const adli_config *config = d->options->config;
     char port[16], at[64], url[96];
-    adl_status status = *config->listen ? read_token(d) : ADL_OK;
+    adl_status status = check_public(config);
+    if (status == ADL_OK && *config->listen)
+        status = read_token(d);
     if (status == ADL_OK)
         status = adli_core_get(d->core, "supervisor-port", port, sizeof port);
     if (status != ADL_OK)

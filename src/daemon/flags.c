@@ -27,6 +27,7 @@ enum flag {
     FLAG_LOG,
     FLAG_READY_FD,
     FLAG_PRINT_CONFIG,
+    FLAG_INSECURE,
     FLAG_VERBOSE,
     FLAG_HELP,
     FLAG_VERSION,
@@ -51,6 +52,7 @@ static const struct {
     {"socket", "PATH", FLAG_SOCKET, "Unix socket of the API (default DIR/adaptdl.sock)"},
     {"listen", "ADDR:PORT", FLAG_LISTEN, "serve the API and the dashboard over TCP too"},
     {"token-file", "FILE", FLAG_TOKEN_FILE, "token for TCP (default DIR/token, made when missing)"},
+    {"insecure", NULL, FLAG_INSECURE, "allow --listen on a public address without a certificate"},
     {"tls-cert", "FILE", FLAG_TLS_CERT, "certificate for TCP, PEM"},
     {"tls-key", "FILE", FLAG_TLS_KEY, "its key, PEM"},
     {"daemonize", NULL, FLAG_BACKGROUND,
@@ -138,6 +140,9 @@ static adl_status apply(adli_flags *flags, int flag, const char *value)
         return set_text(&config->listen, value);
     case FLAG_TOKEN_FILE:
         return set_text(&config->token_file, value);
+    case FLAG_INSECURE:
+        config->listen_insecure = true;
+        return ADL_OK;
     case FLAG_TLS_CERT:
         return set_text(&config->tls_certificate, value);
     case FLAG_TLS_KEY:

@@ -56,6 +56,12 @@ run --config "$tmp/none.yaml"; check missing_config 2 'none.yaml'
 run --state "$state" --policy best; check unknown_policy 2 'unknown policy "best"'
 long=$tmp/$(printf 'x%.0s' $(seq 120))
 run --state "$long"; check state_too_long 2 'longer than the 107 bytes'
+run --state "$state" --listen 0.0.0.0:0; check public_without_tls 2 'listen: 0.0.0.0:0 .*--insecure'
+run --state "$state" --listen '[::]:0'; check public_v6_without_tls 2 'listen: .*--insecure'
+timeout 120 "$sched" --state "$tmp/public" --listen 0.0.0.0:0 --insecure >"$tmp/log" 2>&1 &
+for _ in $(seq 300); do grep -q ' serves ' "$tmp/log" && break; sleep 0.05; done
+rc=0; check public_when_told_twice 0 'serves .*http://0.0.0.0:'
+stop "$tmp/public"
 # A state directory that others could have filled, and files of it that are not what they seem.
 unsafe() { mkdir -p "$tmp/unsafe"; chmod 700 "$tmp/unsafe"; rm -rf "$tmp/unsafe"/*; }
 unsafe; chmod 777 "$tmp/unsafe"
