@@ -146,7 +146,7 @@ ADL_API bool adl_cluster_prior(const adl_cluster *cluster, int job, int type, ad
 ADL_API int adl_cluster_type(const adl_cluster *cluster, int node);
 
 /* The replicas of the job's present group, as the backend sees them now. Only started, alive, ready,
- * succeeded, interrupted, failed are read. Until told otherwise, a group that was ordered is alive and not
+ * succeeded, interrupted, failed, hopeless are read. Until told otherwise, a group that was ordered is alive and not
  * ready. Device time is accounted up to now_s. */
 ADL_API void adl_cluster_observe(adl_cluster *cluster, int job, const adl_observed *seen,
                                  double now_s);

@@ -5,7 +5,7 @@
  *      |                       +---- allocation changed or withdrawn, a replica interrupted ---+
  *      +------------------------------ all gone -- Stopping <----------------------------------+
  *
- * A job that failed more often than it may is Failed. */
+ * A job that failed more often than it may, or hopelessly, is Failed. */
 #ifndef ADAPTDL_LIFE_H
 #define ADAPTDL_LIFE_H
 
@@ -56,6 +56,7 @@ typedef struct adl_observed {
     int interrupted; /* exited 143, evicted, lost with their node, killed by us, refused for lack of
                         resources: nobody's fault */
     int failed;      /* anything else */
+    bool hopeless;   /* trying again what failed would fail again */
     bool deleted;    /* the user wants it gone */
 } adl_observed;
 

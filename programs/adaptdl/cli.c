@@ -4,6 +4,7 @@
 #include "term.h"
 
 #include "adaptdl/status.h"
+#include "doc/doc.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -180,15 +181,50 @@ int problem(const char *command, int status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     fprintf(stderr, "adaptdl %s: ", command);
-    term_line(stderr, text);
+    term_lines(stderr, text);
     fputc('\n', stderr);
     return status;
+}
+
+const char *did_you_mean(const char *word, const char *const *names, size_t count,
+                         const char *prefix, char out[HINT_TEXT])
+{
+    const char *near = count > 0 ? adli_nearest(word, names, count) : NULL;
+    *out = '\0';
+    if (near && strcmp(near, word) != 0)
+        snprintf(out, HINT_TEXT, "; did you mean %s%s?", prefix, near);
+    return out;
+}
+
+/* Is it unknown, or is its value wrong? */
+static int long_option_error(const char *command, const char *typed)
+{
+    const char *names[OPTIONS_MAX];
+    char name[64], hint[HINT_TEXT];
+    size_t count = 0;
+    const cli_option *o;
+    const cli_command *known = cli_find(command);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + 2, "="), typed + 2);
+    for (int i = 0; known && (o = cli_option_at(known, i)) && count < OPTIONS_MAX; i++) {
+        if (o->name && strcmp(o->name, name) == 0 && o->value)
+            return usage_error(command, "option %s lacks its value", typed);
+        if (o->name && strcmp(o->name, name) == 0)
+            return usage_error(command, "option --%s takes no value", name);
+        if (o->name)
+            names[count++] = o->name;
+    }
+    if (count == 0) /* a part of a command, with options of its own */
+        return usage_error(command, "option %s is unknown or lacks its value", typed);
+    return usage_error(command, "option %s is unknown%s", typed,
+                       did_you_mean(name, names, count, "--", hint));
 }
 
 int option_error(const char *command, char **argv)
 {
     const char *last = argv[optind > 0 ? optind - 1 : 0];
-    if (optopt > ' ' && optopt < 127 && strncmp(last, "--", 2) != 0)
+    if (strncmp(last, "--", 2) == 0)
+        return long_option_error(command, last);
+    if (optopt > ' ' && optopt < 127)
         return usage_error(command, "option -%c is unknown or lacks its value", optopt);
     return usage_error(command, "option %s is unknown or lacks its value", last);
 }

@@ -130,6 +130,10 @@ int usage_error(const char *command, const char *format, ...) __attribute__((for
 /* "adaptdl COMMAND: TEXT", returns status. Control characters in TEXT are made harmless. */
 int problem(const char *command, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+enum { HINT_TEXT = 120 };
+/* "; did you mean PREFIXNAME?" for the name that is nearest to the word, "" when none is near. */
+const char *did_you_mean(const char *word, const char *const *names, size_t count,
+                         const char *prefix, char out[HINT_TEXT]);
 /* For the '?' and ':' of getopt_long: names the option that argv holds at fault. */
 int option_error(const char *command, char **argv);
 /* "adaptdl COMMAND: " and the library's present error on stderr; returns status. */

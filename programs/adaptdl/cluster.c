@@ -1,12 +1,14 @@
 #include "cluster.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "doc/yaml.h"
 #include "jobspec/jobspec.h"
 
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ANSWER_MAX = 256 << 20, TIMEOUT_MS = 60000, HTTP_ABSENT = 404 };
@@ -69,12 +71,14 @@ int cluster_failed(const cluster *k, adl_status status, int code, const adli_buf
         return report_error(command, status == ADL_EINVAL ? EXIT_USAGE : EXIT_REFUSED);
     json_t *hold;
     const char *text = server_message(answer, &hold);
+    char hint[HINT_TEXT];
     int result = EXIT_REFUSED;
     if (code == 401 || (code == 403 && !text))
         problem(command, result, "%s (set ADAPTDL_TOKEN to the cluster's token)",
                 text ? text : "the scheduler does not allow this");
     else if (code == HTTP_ABSENT)
-        result = problem(command, EXIT_ABSENT, "%s", text ? text : "there is no such thing");
+        result = problem(command, EXIT_ABSENT, "%s%s", text ? text : "there is no such thing",
+                         job_hint(k, &k->asked, hint));
     else if (text)
         result = problem(command, code == 400 || code == 413 || code == 415 ? EXIT_USAGE : result,
                          "%s", text);
@@ -118,7 +122,7 @@ adl_status cluster_look(cluster *k, const char *path, int timeout_ms)
 
 /* ---- jobs ---- */
 
-int cluster_job_name(const cluster *k, const char *text, job_name *out)
+int cluster_job_name(cluster *k, const char *text, job_name *out)
 {
     const char *slash = strchr(text, '/'), *ns = k->cli->ns ? k->cli->ns : "default";
     size_t length = slash ? (size_t)(slash - text) : strlen(ns);
@@ -126,6 +130,7 @@ int cluster_job_name(const cluster *k, const char *text, job_name *out)
     if (length < sizeof out->ns && strlen(name) < sizeof out->name) {
         snprintf(out->ns, sizeof out->ns, "%.*s", (int)length, slash ? text : ns);
         snprintf(out->name, sizeof out->name, "%s", name);
+        k->asked = *out;
         if (adli_name_valid(out->ns) && adli_name_valid(out->name))
             return EXIT_DONE;
     }
@@ -133,6 +138,34 @@ int cluster_job_name(const cluster *k, const char *text, job_name *out)
         k->cli->command->name,
         "job \"%.80s%s\": a name consists of a-z, 0-9 and '-', at most 63 characters", text,
         strlen(text) > 80 ? "..." : "");
+}
+
+const char *job_hint(const cluster *k, const job_name *job, char out[HINT_TEXT])
+{
+    char path[PATH_TEXT];
+    adli_stream_request request = {.method = "GET", .path = path, .timeout_ms = TIMEOUT_MS};
+    adli_buf answer;
+    json_t *jobs = NULL;
+    int code = 0;
+    *out = '\0';
+    if (!*job->name)
+        return out;
+    snprintf(path, sizeof path, "/api/v1/jobs?namespace=%s", job->ns);
+    adli_buf_init(&answer, ANSWER_MAX);
+    if (adli_stream_exchange(k->streams, &request, interrupted, &answer, &code) == ADL_OK &&
+        code == 200 && adli_json_parse(answer.data, answer.length, &jobs) == ADL_OK) {
+        const json_t *items = json_object_get(jobs, "items");
+        size_t count = json_array_size(items);
+        const char **names = adli_calloc(count, sizeof *names);
+        for (size_t i = 0; names && i < count; i++)
+            names[i] = text_of(json_array_get(items, i), "name", "");
+        if (names)
+            did_you_mean(job->name, names, count, "", out);
+        free(names);
+    }
+    json_decref(jobs);
+    adli_buf_fini(&answer);
+    return out;
 }
 
 const char *job_path(const job_name *job, const char *rest, char *out)

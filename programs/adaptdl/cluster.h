@@ -9,12 +9,17 @@
 
 #include <jansson.h>
 
+typedef struct job_name {
+    char ns[64], name[64];
+} job_name;
+
 typedef struct cluster {
     const cli *cli;
     adli_server server;
     adli_streams *streams;
     adli_buf answer; /* the last */
     int code;        /* its status */
+    job_name asked;  /* the last that the user named; "": none */
 } cluster;
 
 /* EXIT_DONE, or the exit status of a message that was shown. Call cluster_close whatever the
@@ -38,10 +43,9 @@ ADL_MUST adl_status cluster_look(cluster *k, const char *path, int timeout_ms);
 int cluster_parse(const cluster *k, json_t **out);
 
 /* "NAME" or "NS/NAME"; the namespace of -N otherwise. */
-typedef struct job_name {
-    char ns[64], name[64];
-} job_name;
-int cluster_job_name(const cluster *k, const char *text, job_name *out);
+int cluster_job_name(cluster *k, const char *text, job_name *out);
+/* "; did you mean NAME?" when there is no such job but one of a similar name, else "". */
+const char *job_hint(const cluster *k, const job_name *job, char out[HINT_TEXT]);
 /* The path of a job, "/api/v1/jobs/NS/NAME" and what follows. */
 enum { PATH_TEXT = 512 };
 const char *job_path(const job_name *job, const char *rest, char *out);

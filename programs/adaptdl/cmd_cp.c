@@ -199,7 +199,7 @@ static bool below(const char *path, const char *directory)
 }
 
 /* "JOB:/path" into its parts; path without a slash at its end. */
-static int parse_source(const cluster *k, const char *text, job_name *job, char *remote)
+static int parse_source(cluster *k, const char *text, job_name *job, char *remote)
 {
     const char *colon = strchr(text, ':');
     char name[160];

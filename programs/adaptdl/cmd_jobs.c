@@ -60,8 +60,9 @@ static void put_job(term_table *table, const json_t *job, bool wide, bool with_n
         table_put(table, "%.0f%%", 100 * fraction);
     else
         table_put(table, "-");
+    const char *message = text_of(job, "message", "-");
     table_put(table, "%s", text_of(job, "reason", "-"));
-    table_put(table, "%s", text_of(job, "message", "-"));
+    table_put(table, "%.*s", (int)strcspn(message, "\n"), message);
 }
 
 static void print_jobs(const cli *c, const json_t *jobs, bool with_namespace)
@@ -75,7 +76,10 @@ static void print_jobs(const cli *c, const json_t *jobs, bool with_namespace)
     const json_t *job;
     table_init(&table, wide ? 12 : 6, heads);
     int least[] = {63, 9, 12, 7, 4, 4};
+    static const int spare[] = {2, 5, 3, 4}; /* the first that a narrow screen can do without */
     memcpy(table.least, least, sizeof least);
+    memcpy(table.spare, spare, sizeof spare);
+    table.fit = wide ? 0 : term_columns(stdout, NULL);
     table.phase_column = 1;
     json_array_foreach((json_t *)jobs, i, job)
     {
@@ -152,8 +156,9 @@ const cli_command command_ls = {
     .usage = "[OPTIONS]",
     .text =
         "Lists the jobs, oldest first: name, phase, first start (UTC), time since then, replicas "
-        "and restarts. With -o wide also batch size, examples per second, goodput and how much "
-        "is done.",
+        "and restarts, as far as the terminal is wide enough: long names are shortened in the "
+        "middle. With -o wide whole, and also batch size, examples per second, goodput, how much "
+        "is done and the reason.",
     .options = ls_options,
     .flags = CLI_CLUSTER | CLI_OUTPUT,
     .run = run_ls,
@@ -274,6 +279,31 @@ static void describe(const json_t *job)
     show_metrics(json_object_get(job, "metrics"));
 }
 
+enum { EVENTS_SHOWN = 10 };
+
+static bool is_report(const json_t *items, size_t i)
+{
+    return strcmp(text_of(json_array_get(items, i), "type", ""), "JobTrain") == 0;
+}
+
+/* A job reports all the time: of reports that follow each other one line is shown. How many events such a line
+ * stands for that ends, or begins, at this one. */
+static size_t fold(const json_t *items, size_t end)
+{
+    size_t same = 1;
+    while (is_report(items, end) && same <= end && is_report(items, end - same))
+        same++;
+    return same;
+}
+
+static size_t fold_on(const json_t *items, size_t from)
+{
+    size_t same = 1;
+    while (is_report(items, from) && is_report(items, from + same))
+        same++;
+    return same;
+}
+
 static void show_events(cluster *k, const job_name *job)
 {
     char path[PATH_TEXT], clock[TIME_TEXT];
@@ -282,14 +312,20 @@ static void show_events(cluster *k, const job_name *job)
     if (cluster_ask(k, "GET", path, 404, &answer) != EXIT_DONE)
         return;
     const json_t *items = json_object_get(answer, "items");
-    size_t count = json_array_size(items);
+    size_t count = json_array_size(items), from = count;
+    for (int shown = 0; from > 0 && shown < EVENTS_SHOWN; shown++)
+        from -= fold(items, from - 1);
     if (count > 0)
         printf("\nEvents:\n");
-    for (size_t i = count > 10 ? count - 10 : 0; i < count; i++) {
-        const json_t *event = json_array_get(items, i);
+    while (from < count) {
+        size_t same = fold_on(items, from);
+        const json_t *event = json_array_get(items, from + same - 1);
         printf("  %s  ", term_clock(number_of(event, "time"), clock));
         term_line(stdout, text_of(event, "message", text_of(event, "type", "")));
+        if (same > 1)
+            printf(" (the last of %zu reports)", same);
         putchar('\n');
+        from += same;
     }
     json_decref(answer);
 }

@@ -30,7 +30,18 @@ typedef struct log_set {
     rank_log **logs;
     size_t count, capacity;
     double silent_since_s; /* the scheduler does not answer; 0: it does */
+    int group;             /* 0: the server's choice */
+    bool lenient;          /* a rank that is not in this group may be in another */
+    bool found;            /* one was there */
 } log_set;
+
+/* How the job is. */
+typedef struct job_state {
+    bool
+        silent; /* the scheduler does not answer, and may be starting again; the rest is not known */
+    bool over;  /* or gone */
+    int replicas, group;
+} job_state;
 
 static void end_line(rank_log *log)
 {
@@ -85,8 +96,8 @@ static adl_status open_log(log_set *set, rank_log *log)
     char path[PATH_TEXT], rest[160];
     int used =
         snprintf(rest, sizeof rest, "/logs?rank=%d%s", log->rank, o->follow ? "&follow=1" : "");
-    if (o->group > 0)
-        used += snprintf(rest + used, sizeof rest - (size_t)used, "&group=%d", o->group);
+    if (set->group > 0)
+        used += snprintf(rest + used, sizeof rest - (size_t)used, "&group=%d", set->group);
     if (o->tail >= 0)
         snprintf(rest + used, sizeof rest - (size_t)used, "&tail=%d", o->tail);
     adli_stream_request request = {
@@ -121,28 +132,28 @@ static void finish_log(rank_log *log)
         term_log(stdout, &log->held, NULL, 0);
 }
 
-/* How the job is: over or gone, and how many replicas it has. EXIT_DONE, or a message was shown;
- * *silent: the scheduler does not answer, and may be starting again. */
-static int look(log_set *set, bool *over, int *replicas, bool *silent)
+/* EXIT_DONE, or a message was shown. */
+static int look(log_set *set, job_state *state)
 {
     char path[PATH_TEXT];
     double now_s = adli_monotonic_s();
     json_t *job = NULL;
     adl_status status = cluster_look(set->k, job_path(set->job, "", path), 10000);
-    *silent = status == ADL_ENET;
-    if (*silent && set->silent_since_s == 0)
+    *state = (job_state){.silent = status == ADL_ENET};
+    if (state->silent && set->silent_since_s == 0)
         set->silent_since_s = now_s;
-    if (*silent && now_s < set->silent_since_s + PATIENCE_S)
+    if (state->silent && now_s < set->silent_since_s + PATIENCE_S)
         return EXIT_DONE;
     if (status != ADL_OK || (set->k->code >= 400 && set->k->code != 404))
         return cluster_failed(set->k, status, set->k->code, &set->k->answer);
     set->silent_since_s = 0;
-    *over = set->k->code == 404;
-    if (*over)
+    state->over = set->k->code == 404;
+    if (state->over)
         return EXIT_DONE;
     int result = cluster_parse(set->k, &job);
-    *over = phase_over(text_of(job, "phase", ""));
-    *replicas = whole_of(job, "replicas");
+    state->over = phase_over(text_of(job, "phase", ""));
+    state->replicas = whole_of(job, "replicas");
+    state->group = whole_of(job, "group");
     json_decref(job);
     return result;
 }
@@ -153,6 +164,7 @@ static int end_log(log_set *set, rank_log *log)
 {
     bool next = log->prefixed && log->printed > 0 && log->rank + 1 == (int)set->count &&
                 set->count < RANKS_MAX;
+    set->found = true;
     finish_log(log);
     if (next && add_rank(set, log->rank + 1) != ADL_OK)
         return report_error(set->k->cli->command->name, EXIT_REFUSED);
@@ -162,11 +174,11 @@ static int end_log(log_set *set, rank_log *log)
 /* A stream is over: the log's end, or the connection's? */
 static int judge_end(log_set *set, rank_log *log)
 {
-    int code = 0, replicas = 0;
-    bool over = false, silent = false;
+    int code = 0;
+    job_state state;
     adl_status status = adli_stream_result(log->stream, &code);
     if (status != ADL_ENET && (status != ADL_OK || code >= 400)) {
-        bool none = code == 404 && log->prefixed; /* no such rank in this group */
+        bool none = code == 404 && (log->prefixed || set->lenient); /* no such rank in this group */
         int result = none ? EXIT_DONE
                           : cluster_failed(set->k, status, code, adli_stream_answer(log->stream));
         finish_log(log);
@@ -181,14 +193,14 @@ static int judge_end(log_set *set, rank_log *log)
     }
     if (!broken && !set->options->follow)
         return end_log(set, log);
-    int result = look(set, &over, &replicas, &silent);
+    int result = look(set, &state);
     if (result != EXIT_DONE) {
         finish_log(log);
         return result;
     }
-    if (!broken && (over || set->options->group > 0))
+    if (!broken && (state.over || set->group > 0))
         return end_log(set, log);
-    pause_ms(silent ? 500 : 100);
+    pause_ms(state.silent ? 500 : 100);
     adli_stream_close(log->stream);
     log->stream = NULL;
     return open_log(set, log) == ADL_OK ? EXIT_DONE
@@ -198,7 +210,7 @@ static int judge_end(log_set *set, rank_log *log)
 static int serve(log_set *set)
 {
     double looked_s = adli_monotonic_s();
-    int status = EXIT_DONE, replicas = 0;
+    int status = EXIT_DONE;
     for (;;) {
         size_t open = 0;
         for (size_t i = 0; i < set->count && status == EXIT_DONE; i++) {
@@ -214,39 +226,96 @@ static int serve(log_set *set)
             return report_error(set->k->cli->command->name, EXIT_REFUSED);
         if (!set->options->all_ranks || !set->options->follow || adli_monotonic_s() < looked_s + 1)
             continue;
-        bool over, silent; /* the job may have grown */
-        status = look(set, &over, &replicas, &silent);
+        job_state state; /* the job may have grown */
+        status = look(set, &state);
         looked_s = adli_monotonic_s();
-        while (status == EXIT_DONE && !silent && (int)set->count < replicas &&
+        while (status == EXIT_DONE && !state.silent && (int)set->count < state.replicas &&
                set->count < RANKS_MAX)
             if (add_rank(set, (int)set->count) != ADL_OK)
                 status = report_error(set->k->cli->command->name, EXIT_REFUSED);
     }
 }
 
+static void close_logs(log_set *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        adli_stream_close(set->logs[i]->stream);
+        adli_buf_fini(&set->logs[i]->line);
+        free(set->logs[i]);
+    }
+    free(set->logs);
+    set->logs = NULL;
+    set->count = set->capacity = 0;
+}
+
+/* Ranks first .. last of set->group. */
+static int print_ranks(log_set *set, int first, int last)
+{
+    int status = EXIT_DONE;
+    for (int rank = first; rank <= last && status == EXIT_DONE; rank++)
+        if (add_rank(set, rank) != ADL_OK)
+            status = report_error(set->k->cli->command->name, EXIT_REFUSED);
+    if (status == EXIT_DONE)
+        status = serve(set);
+    close_logs(set);
+    return status;
+}
+
+static int no_rank(const log_set *set, int groups)
+{
+    return problem(set->k->cli->command->name, EXIT_ABSENT,
+                   "job %s/%s had no rank %d in any of its %d starts", set->job->ns, set->job->name,
+                   set->options->rank, groups);
+}
+
+/* What there is of every start, with a line between them. */
+static int print_groups(log_set *set, int first, int last, int groups, bool separated)
+{
+    int status = EXIT_DONE;
+    set->lenient = true;
+    for (set->group = 1; set->group <= groups && status == EXIT_DONE; set->group++) {
+        if (groups > 1 && separated)
+            printf("---- start %d of %d ----\n", set->group, groups);
+        fflush(stdout);
+        status = print_ranks(set, first, last);
+    }
+    return status == EXIT_DONE && !set->found ? no_rank(set, groups) : status;
+}
+
+/* A rank that the job does not have is not waited for. */
+static int check_rank(const log_set *set, const job_state *state)
+{
+    int rank = set->options->rank;
+    if (state->replicas == 0 || rank < state->replicas)
+        return EXIT_DONE;
+    return problem(set->k->cli->command->name, EXIT_ABSENT,
+                   "job %s/%s has %d replica%s, and so no rank %d", set->job->ns, set->job->name,
+                   state->replicas, state->replicas == 1 ? "" : "s", rank);
+}
+
 int logs_print(cluster *k, const job_name *job, const logs_options *options)
 {
-    log_set set = {.k = k, .job = job, .options = options};
-    bool over, silent;
-    int replicas = 0, first = options->all_ranks ? 0 : options->rank, last = first;
-    int status = look(&set, &over, &replicas, &silent);
+    log_set set = {.k = k, .job = job, .options = options, .group = options->group};
+    job_state state;
+    int first = options->all_ranks ? 0 : options->rank, last = first;
+    int status = look(&set, &state);
     char path[PATH_TEXT];
-    if (status == EXIT_DONE && (silent || k->code == 404)) /* once more, for its message */
+    if (status == EXIT_DONE && (state.silent || k->code == 404)) /* once more, for its message */
         status = cluster_ask(k, "GET", job_path(job, "", path), 0, NULL);
-    if (options->all_ranks && replicas > 1)
-        last = (replicas < RANKS_MAX ? replicas : RANKS_MAX) - 1;
-    for (int rank = first; rank <= last && status == EXIT_DONE; rank++)
-        if (add_rank(&set, rank) != ADL_OK)
-            status = report_error(k->cli->command->name, EXIT_REFUSED);
-    if (status == EXIT_DONE)
-        status = serve(&set);
-    for (size_t i = 0; i < set.count; i++) {
-        adli_stream_close(set.logs[i]->stream);
-        adli_buf_fini(&set.logs[i]->line);
-        free(set.logs[i]);
-    }
-    free(set.logs);
-    return status;
+    if (status == EXIT_DONE && options->follow)
+        status = check_rank(&set, &state);
+    if (status != EXIT_DONE)
+        return status;
+    if (options->all_ranks && state.replicas > 1)
+        last = (state.replicas < RANKS_MAX ? state.replicas : RANKS_MAX) - 1;
+    bool whole = options->group == 0 && options->tail < 0;
+    bool ended = !options->follow || (state.over && options->rank > 0); /* nothing more will come */
+    if (!whole || !ended || state.group == 0)
+        return print_ranks(&set, first, last);
+    logs_options now = *options;
+    now.follow = false;
+    set.options = &now;
+    return print_groups(&set, first, last, state.group, !options->follow);
 }
 
 static int parse(cli *c, int option, logs_options *o)
@@ -304,7 +373,8 @@ static int run_logs(cli *c)
 static const cli_option logs_options_table[] = {
     {'f', "follow", NULL, "go on until the job ends, over restarts (default, but not with --group)",
      NULL},
-    {NO_FOLLOW, "no-follow", NULL, "what there is of the present group, then end", NULL},
+    {NO_FOLLOW, "no-follow", NULL,
+     "what there is of every start of the job, with a line between them, then end", NULL},
     {GROUP, "group", "N", "the output of the Nth start of the job only", NULL},
     {RANK, "rank", "R", "of this replica (default 0)", NULL},
     {ALL_RANKS, "all-ranks", NULL, "of all replicas, each line with its rank before it", NULL},

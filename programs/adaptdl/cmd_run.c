@@ -2,12 +2,15 @@
  * moment. */
 #include "commands.h"
 
+#include "base/mem.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     OPTION_CHECKPOINT = 256,
@@ -67,6 +70,54 @@ static int count_hosts(const char *list)
     return count < ADLI_LAUNCH_REPLICAS_MAX ? count : ADLI_LAUNCH_REPLICAS_MAX;
 }
 
+static int not_executable(const char *program)
+{
+    return problem(
+        "run", EXIT_USAGE,
+        "%s: may not be executed; if it is a program: chmod +x %s, if a script: name what "
+        "runs it, as in: adaptdl run -- sh %s",
+        program, program, program);
+}
+
+/* A script that python3 has to run: FILE.py, unless it is named by a path and can be executed. */
+static bool is_script(const char *program)
+{
+    const char *ending = strrchr(program, '.');
+    return ending && strcmp(ending, ".py") == 0 && access(program, R_OK) == 0 &&
+           !(strchr(program, '/') && access(program, X_OK) == 0);
+}
+
+/* The program could not be started: what is to be done about that? */
+static int advise(const char *program)
+{
+    struct stat seen;
+    if (stat(program, &seen) != 0 || !S_ISREG(seen.st_mode))
+        return report_error("run", EXIT_USAGE);
+    if (access(program, X_OK) != 0)
+        return not_executable(program);
+    if (!strchr(program, '/'))
+        return problem("run", EXIT_USAGE, "%s; it is in this directory: adaptdl run ./%s",
+                       adl_error(), program);
+    return report_error("run", EXIT_USAGE);
+}
+
+static int launch(adli_launch_options *options, char **words, int count)
+{
+    static char python[] = "python3";
+    bool script = is_script(words[0]);
+    char **argv = adli_calloc((size_t)count + 2, sizeof *argv);
+    int status;
+    if (!argv)
+        return problem("run", EXIT_USAGE, "out of memory");
+    argv[0] = python;
+    memcpy(argv + script, words, (size_t)count * sizeof *argv);
+    options->argv = argv;
+    if (adli_launch(options, &status) != ADL_OK)
+        status = advise(words[0]);
+    free(argv);
+    return status;
+}
+
 static int run_run(cli *c)
 {
     if (c->argc == 2 && strcmp(c->argv[1], "--as-replica") == 0)
@@ -83,15 +134,11 @@ static int run_run(cli *c)
     }
     if (cli_count(c) == 0)
         return usage_error("run", "which program?");
-    options.argv = c->argv + c->first;
     if (options.ssh && !options.hosts)
         return usage_error("run", "--ssh goes with --hosts");
     if (options.replicas == 0)
         options.replicas = count_hosts(options.hosts);
-    int exit_code;
-    if (adli_launch(&options, &exit_code) != ADL_OK)
-        return report_error("run", EXIT_USAGE);
-    return exit_code;
+    return launch(&options, c->argv + c->first, cli_count(c));
 }
 
 static const cli_option run_options[] = {
@@ -119,7 +166,8 @@ const cli_command command_run = {
     .usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS]",
     .text =
         "Runs a training program on several replicas on this machine, without a cluster. Their "
-        "lines are shown with their ranks. CTRL-C saves a checkpoint and stops; the same command "
+        "lines are shown with their ranks. A script FILE.py is run by python3. CTRL-C saves a "
+        "checkpoint and stops; the same command "
         "goes on from there, on any number of replicas.\n\n"
         "With --hosts the replicas are on other machines, as evenly dealt out as can be, rank 0 on "
         "the first. Each must have adaptdl and the program, in a directory of the same name, and "

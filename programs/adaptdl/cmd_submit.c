@@ -207,7 +207,7 @@ static int stay(const submission *s, cluster *k, const json_t *job)
     fflush(stdout);
     if (s->follow)
         status = logs_print(k, &name, &follow);
-    return status == EXIT_DONE ? wait_for(k, &name, WAIT_SUCCEEDED, INFINITY) : status;
+    return status == EXIT_DONE ? wait_for(k, &name, WAIT_SUCCEEDED, INFINITY, s->follow) : status;
 }
 
 static int submit(submission *s, cli *c)

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -56,18 +55,14 @@ static void screen_close(screen *s)
 
 static top_size measure(bool once)
 {
-    struct winsize window = {0};
-    const char *columns = getenv("COLUMNS");
-    top_size size = {.width = 110, .height = 24, .colours = term_colours(stdout)};
-    if (columns && atoi(columns) >= 20)
-        size.width = atoi(columns);
-    if (ioctl(1, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 && window.ws_row > 0) {
-        size.width = window.ws_col;
-        size.height = window.ws_row;
-    }
-    if (once)
-        size.height = 0;
-    return size;
+    int lines = 0, columns = term_columns(stdout, &lines);
+    return (top_size){.width = columns >= 20 ? columns
+                               : columns     ? 20
+                                             : 110,
+                      .height = once        ? 0
+                                : lines > 0 ? lines
+                                            : 24,
+                      .colours = term_colours(stdout)};
 }
 
 /* Sleeps until the time is up, a key was pressed or the window changed. False: q. */
@@ -90,7 +85,7 @@ static bool await_key(double until_s)
 /* ---- the picture ---- */
 
 /* Draws it into out. EXIT_DONE, or what the scheduler said is in adl_error() or was shown. */
-static int draw(cluster *k, const top_size *size, bool quiet, adli_buf *out)
+static int draw(cluster *k, const top_size *size, bool quiet, top_letters *letters, adli_buf *out)
 {
     json_t *state = NULL, *jobs = NULL;
     int status = EXIT_NO_CLUSTER;
@@ -100,7 +95,7 @@ static int draw(cluster *k, const top_size *size, bool quiet, adli_buf *out)
     if (status == EXIT_DONE)
         status = cluster_ask(k, "GET", "/api/v1/jobs", 0, &jobs);
     if (status == EXIT_DONE)
-        top_draw(out, state, jobs, size);
+        top_draw(out, state, jobs, size, letters);
     json_decref(jobs);
     json_decref(state);
     return status;
@@ -125,11 +120,14 @@ static void show(const adli_buf *picture, const top_size *size)
 static int live(cluster *k, double interval_s)
 {
     adli_buf picture;
+    top_letters letters = {0};
     screen s;
     top_size size = measure(false);
     adli_buf_init(&picture, 16 << 20);
-    int status = draw(k, &size, false, &picture); /* a first failure is told on the usual screen */
+    int status =
+        draw(k, &size, false, &letters, &picture); /* a first failure is told on the usual screen */
     if (status != EXIT_DONE) {
+        top_letters_fini(&letters);
         adli_buf_fini(&picture);
         return status;
     }
@@ -138,13 +136,14 @@ static int live(cluster *k, double interval_s)
     do {
         size = measure(false);
         adli_buf_clear(&picture);
-        if (draw(k, &size, true, &picture) != EXIT_DONE)
+        if (draw(k, &size, true, &letters, &picture) != EXIT_DONE)
             adli_buf_puts(&picture, "the scheduler does not answer; trying again ...\n");
         if (interrupted())
             break;
         show(&picture, &size);
     } while (await_key(adli_monotonic_s() + interval_s) && !interrupted());
     screen_close(&s);
+    top_letters_fini(&letters);
     adli_buf_fini(&picture);
     return EXIT_DONE;
 }
@@ -152,11 +151,13 @@ static int live(cluster *k, double interval_s)
 static int once(cluster *k)
 {
     adli_buf picture;
+    top_letters letters = {0};
     top_size size = measure(true);
     adli_buf_init(&picture, 16 << 20);
-    int status = draw(k, &size, false, &picture);
+    int status = draw(k, &size, false, &letters, &picture);
     if (status == EXIT_DONE)
         fwrite(picture.data, 1, picture.length, stdout);
+    top_letters_fini(&letters);
     adli_buf_fini(&picture);
     return status;
 }
@@ -196,7 +197,8 @@ const cli_command command_top = {
     .text =
         "Shows every node with its slots, a letter for each replica, and every job with its batch "
         "size, examples per second, statistical efficiency, goodput, progress and expected time "
-        "left. q ends it.",
+        "left, as many of these as the terminal is wide enough for. A job keeps its letter. q "
+        "ends it.",
     .options = top_options,
     .flags = CLI_CLUSTER,
     .run = run_top,

@@ -2,12 +2,11 @@
 #include "cluster.h"
 #include "commands.h"
 #include "local.h"
-#include "term.h"
 
 #include "base/clock.h"
 #include "base/dirs.h"
-#include "base/file.h"
 #include "base/mem.h"
+#include "config/config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +31,8 @@ enum {
 static const double START_S = 30;
 
 typedef struct start {
-    bool listens, configured; /* --listen, --config were given */
-    char *words[WORDS_MAX];   /* of the command line */
+    bool listens;           /* --listen was given, or the configuration has it */
+    char *words[WORDS_MAX]; /* of the command line */
     int count;
     char program[PATH_BYTES], log[PATH_BYTES];
     pid_t pid;
@@ -135,68 +134,40 @@ static int undrain(cluster *k)
     return cluster_ask(k, "POST", "/api/v1/cluster/undrain", 0, NULL);
 }
 
-/* The page takes the token from its address, where it does not stay. */
-static void print_dashboard(const char *url, const char *state)
+static int show_cluster(cluster *k)
 {
-    char path[PATH_BYTES];
-    adli_buf token;
-    adli_buf_init(&token, 4096);
-    snprintf(path, sizeof path, "%.4000s/token", state);
-    printf("dashboard  ");
-    term_line(stdout, url);
-    if (adli_file_read(path, &token) == ADL_OK && token.length > 0) {
-        token.data[strcspn(token.data, "\r\n")] = '\0';
-        printf("#token=");
-        term_line(stdout, token.data);
-    }
-    printf("\n");
-    adli_buf_fini(&token);
-}
-
-static int print_cluster(cluster *k, const char *state)
-{
-    json_t *answer = NULL, *node;
-    size_t i;
-    int slots = 0;
+    json_t *answer = NULL;
     int status = cluster_ask(k, "GET", "/api/v1/cluster", 0, &answer);
-    if (status != EXIT_DONE)
-        return status;
-    json_array_foreach(json_object_get(answer, "nodes"), i, node)
-    {
-        slots += whole_of(node, "slots");
-    }
-    size_t nodes = json_array_size(json_object_get(answer, "nodes"));
-    printf("cluster of %zu node%s with %d slot%s, policy ", nodes, nodes == 1 ? "" : "s", slots,
-           slots == 1 ? "" : "s");
-    term_line(stdout, text_of(answer, "policy", "?"));
-    printf("\nsocket     %s\n", k->server.socket_path);
-    if (text_of(answer, "dashboard", NULL))
-        print_dashboard(text_of(answer, "dashboard", ""), state);
+    if (status == EXIT_DONE)
+        print_cluster(k, answer);
     json_decref(answer);
-    return EXIT_DONE;
+    return status;
 }
 
 /* Somebody answers on the socket. A `down` that was interrupted is undone, or ended when the user wants the
  * cluster to be another. EXIT_DONE with *again: the scheduler has ended, start one. */
-static int meet_running(cluster *k, const start *s, const char *state, bool *again)
+static int meet_running(cluster *k, const start *s, bool *again)
 {
     json_t *answer = NULL;
     int status = cluster_ask(k, "GET", "/api/v1/cluster", 0, &answer);
     bool draining = true_of(answer, "draining");
+    if (status == EXIT_DONE && !draining) {
+        print_cluster(k, answer);
+        status = problem("up", EXIT_REFUSED,
+                         "a cluster is running already (socket %s); stop it with: adaptdl down%s",
+                         k->server.socket_path,
+                         s->count > 1 ? "; the options that were given change nothing" : "");
+    }
     json_decref(answer);
     if (status != EXIT_DONE)
         return status;
-    if (!draining)
-        return problem("up", EXIT_REFUSED,
-                       "a cluster is running already (socket %s); stop it with: adaptdl down",
-                       k->server.socket_path);
     *again = s->count > 1;
     fprintf(stderr, "adaptdl up: an interrupted \"adaptdl down\" is %s\n",
             *again ? "ended first, for the options that were given" : "undone");
     if (*again)
         return take_down(k, true);
     status = undrain(k);
-    return status == EXIT_DONE ? print_cluster(k, state) : status;
+    return status == EXIT_DONE ? show_cluster(k) : status;
 }
 
 static int bring_up(cluster *k, start *s, const char *state)
@@ -204,7 +175,7 @@ static int bring_up(cluster *k, start *s, const char *state)
     struct stat seen;
     bool again = false;
     if (local_listener(k)) {
-        int status = meet_running(k, s, state, &again);
+        int status = meet_running(k, s, &again);
         if (status != EXIT_DONE || !again)
             return status;
     }
@@ -216,7 +187,7 @@ static int bring_up(cluster *k, start *s, const char *state)
     s->words[0] = s->program;
     add_word(s, "--state");
     add_word(s, state);
-    if (!s->listens && !s->configured) {
+    if (!s->listens) {
         add_word(s, "--listen");
         add_word(s, "127.0.0.1:0");
     }
@@ -226,7 +197,16 @@ static int bring_up(cluster *k, start *s, const char *state)
         status = await_ready(k, s, log_from);
     if (status == EXIT_DONE)
         status = undrain(k);
-    return status == EXIT_DONE ? print_cluster(k, state) : status;
+    return status == EXIT_DONE ? show_cluster(k) : status;
+}
+
+/* Does the configuration say where to listen? One that is wrong is the scheduler's to complain about. */
+static bool config_listens(const char *path)
+{
+    adli_config config;
+    bool listens = adli_config_load(path, &config) != ADL_OK || *config.listen;
+    adli_config_fini(&config);
+    return listens;
 }
 
 /* The options go to the scheduler as they are, once they are known to be numbers where they must
@@ -249,8 +229,7 @@ static int take_option(cli *c, int option, start *s)
         return usage_error("up", "--interval %s: must be a number of seconds", c->value);
     if (option == CONFIG && access(c->value, R_OK) != 0)
         return problem("up", EXIT_USAGE, "%s: %s", c->value, strerror(errno));
-    s->listens |= option == LISTEN;
-    s->configured |= option == CONFIG;
+    s->listens |= option == LISTEN || (option == CONFIG && config_listens(c->value));
     if (option == LISTEN && strcmp(c->value, "none") == 0)
         return EXIT_DONE;
     add_word(s, names[option - NODES]);
@@ -289,7 +268,7 @@ static const cli_option up_options[] = {
     {INTERVAL, "interval", "S", "seconds between allocation rounds (default 60)", NULL},
     {LISTEN, "listen", "ADDR:PORT",
      "where to serve the dashboard and the API on TCP, with a token; port 0: any; none: nowhere "
-     "(default: 127.0.0.1:0, or as the configuration says)",
+     "(default: as the configuration says, else 127.0.0.1:0)",
      NULL},
     {INSECURE, "insecure", NULL, "allow --listen on a public address without TLS", NULL},
     {CONFIG, "config", "FILE", "configuration file (docs/config.md)", COMPLETE_FILE},
@@ -304,9 +283,8 @@ const cli_command command_up = {
     .text =
         "Starts the scheduler, adaptdl-sched, in the background and waits until it is ready. Jobs "
         "that were there when it was stopped go on. Prints the socket and the dashboard's address, "
-        "which carries the token (it is in the file token, too). Its log is daemon.log in the "
-        "state "
-        "directory.",
+        "which carries the token (it is in the file token, too; adaptdl status and adaptdl "
+        "dashboard show it again). Its log is daemon.log in the state directory.",
     .options = up_options,
     .examples = "adaptdl up\nadaptdl up --nodes 2 --slots 2 --interval 10",
     .flags = CLI_CLUSTER,

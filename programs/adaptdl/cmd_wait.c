@@ -27,19 +27,21 @@ static int judge(const json_t *job, const char *uid, wait_goal goal)
     return -1;
 }
 
-static int tell(const cluster *k, const job_name *job, int verdict, const json_t *answer)
+static int tell(const cluster *k, const job_name *job, int verdict, const json_t *answer, bool seen)
 {
     const char *command = k->cli->command->name;
+    char hint[HINT_TEXT];
+    const char *why = text_of(answer, "message", text_of(answer, "reason", "it does not say why"));
     if (verdict == EXIT_PROBLEM)
-        return problem(
-            command, verdict, "job %s/%s failed: %s", job->ns, job->name,
-            text_of(answer, "message", text_of(answer, "reason", "it does not say why")));
+        return problem(command, verdict, "job %s/%s failed: %.*s", job->ns, job->name,
+                       (int)(seen ? strcspn(why, "\n") : strlen(why)), why);
     if (verdict == EXIT_ABSENT)
-        return problem(command, verdict, "there is no job %s/%s (any more)", job->ns, job->name);
+        return problem(command, verdict, "there is no job %s/%s (any more)%s", job->ns, job->name,
+                       job_hint(k, job, hint));
     return verdict;
 }
 
-int wait_for(cluster *k, const job_name *job, wait_goal goal, double deadline_s)
+int wait_for(cluster *k, const job_name *job, wait_goal goal, double deadline_s, bool seen)
 {
     char path[PATH_TEXT], uid[80] = "";
     double seen_s = -INFINITY; /* when the scheduler answered last */
@@ -59,7 +61,7 @@ int wait_for(cluster *k, const job_name *job, wait_goal goal, double deadline_s)
             if (!*uid)
                 snprintf(uid, sizeof uid, "%s", text_of(answer, "uid", ""));
             if (verdict >= 0)
-                verdict = tell(k, job, verdict, answer);
+                verdict = tell(k, job, verdict, answer, seen);
             json_decref(answer);
             if (verdict >= 0)
                 return verdict;
@@ -105,7 +107,7 @@ static int run_wait(cli *c)
         job_name job;
         status = cluster_job_name(&k, cli_argument(c, i), &job);
         if (status == EXIT_DONE)
-            status = wait_for(&k, &job, goal, deadline_s);
+            status = wait_for(&k, &job, goal, deadline_s, false);
     }
     cluster_close(&k);
     return status;

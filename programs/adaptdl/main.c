@@ -1,5 +1,6 @@
 /* The command-line program: finds the command and calls it. Everything else is in cmd_*.c. */
 #include "commands.h"
+#include "term.h"
 
 #include "adaptdl/status.h"
 
@@ -9,11 +10,12 @@
 
 /* In order of name. */
 static const cli_command *const commands[] = {
-    &command_backup, &command_completion, &command_cp,     &command_delete,  &command_describe,
-    &command_down,   &command_drain,      &command_events, &command_explain, &command_help,
-    &command_logs,   &command_ls,         &command_model,  &command_nodes,   &command_restore,
-    &command_run,    &command_scale,      &command_sim,    &command_submit,  &command_tensorboard,
-    &command_top,    &command_undrain,    &command_up,     &command_version, &command_wait,
+    &command_backup,   &command_completion,  &command_cp,    &command_dashboard, &command_delete,
+    &command_describe, &command_down,        &command_drain, &command_events,    &command_explain,
+    &command_help,     &command_logs,        &command_ls,    &command_model,     &command_nodes,
+    &command_restore,  &command_run,         &command_scale, &command_sim,       &command_status,
+    &command_submit,   &command_tensorboard, &command_top,   &command_undrain,   &command_up,
+    &command_version,  &command_wait,
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -35,7 +37,14 @@ static int run(int argc, char **argv)
 {
     const cli_command *command = cli_find(argv[0]);
     if (!command) {
-        fprintf(stderr, "adaptdl: unknown command \"%s\" (see: adaptdl --help)\n", argv[0]);
+        const char *names[COMMANDS];
+        char hint[HINT_TEXT];
+        for (int i = 0; i < COMMANDS; i++)
+            names[i] = commands[i]->name;
+        fprintf(stderr, "adaptdl: unknown command \"");
+        term_line(stderr, argv[0]);
+        fprintf(stderr, "\"%s (see: adaptdl --help)\n",
+                did_you_mean(argv[0], names, COMMANDS, "adaptdl ", hint));
         return EXIT_USAGE;
     }
     optind = 0; /* glibc: start afresh */
@@ -92,8 +101,8 @@ int main(int argc, char **argv)
 {
     static char help_name[] = "help", version_name[] = "version";
     if (argc < 2) {
-        fprintf(stderr, "adaptdl: no command given (see: adaptdl --help)\n");
-        return EXIT_USAGE;
+        cli_print_overview(stdout);
+        return EXIT_DONE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         argv[1] = help_name;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,6 +41,19 @@ void term_line(FILE *out, const char *text)
     term_clean(&clean, text, strlen(text));
     fputs(clean.data ? clean.data : "", out);
     adli_buf_fini(&clean);
+}
+
+void term_lines(FILE *out, const char *text)
+{
+    for (const char *newline; (newline = strchr(text, '\n')); text = newline + 1) {
+        adli_buf line;
+        adli_buf_init(&line, 1 << 20);
+        adli_buf_append(&line, text, (size_t)(newline - text));
+        term_line(out, line.data ? line.data : "");
+        fputs("\n    ", out);
+        adli_buf_fini(&line);
+    }
+    term_line(out, text);
 }
 
 void term_field(FILE *out, const char *text, size_t width)
@@ -130,6 +144,42 @@ size_t term_width(const char *text)
     return width;
 }
 
+/* Where the text goes on behind so many columns. */
+static const char *skip_columns(const char *text, size_t columns)
+{
+    for (; *text && columns > 0; columns--)
+        do
+            text++;
+        while (((unsigned char)*text & 0xc0) == 0x80);
+    return text;
+}
+
+void term_shorten(adli_buf *out, const char *text, size_t width)
+{
+    static const char gap[] = "...";
+    size_t all = term_width(text), left = width > sizeof gap ? width - (sizeof gap - 1) : 0;
+    if (all <= width || left == 0) {
+        adli_buf_append(out, text, (size_t)(skip_columns(text, width) - text));
+        return;
+    }
+    size_t head = (left + 1) / 2;
+    adli_buf_append(out, text, (size_t)(skip_columns(text, head) - text));
+    adli_buf_puts(out, gap);
+    adli_buf_puts(out, skip_columns(text, all - (left - head)));
+}
+
+int term_columns(FILE *out, int *lines)
+{
+    struct winsize window = {0};
+    const char *columns = getenv("COLUMNS");
+    bool screen = ioctl(fileno(out), TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+    if (lines)
+        *lines = screen ? window.ws_row : 0;
+    if (screen)
+        return window.ws_col;
+    return columns && atoi(columns) > 0 ? atoi(columns) : 0;
+}
+
 /* ---- colours ---- */
 
 bool term_colours(FILE *out)
@@ -191,29 +241,61 @@ void table_put(term_table *table, const char *format, ...)
     table->cells[table->count++] = clean.data;
 }
 
+enum { HIDDEN = -1, GAP = 2, NAME_LEAST = 12 };
+
+/* Makes the columns fit: width[0] gets what the others leave. */
+static void fit_columns(const term_table *table, int *width)
+{
+    int others = 0, next = 0;
+    for (int c = 1; c < table->columns; c++)
+        others += width[c] + GAP;
+    while (table->fit - others < (width[0] < NAME_LEAST ? width[0] : NAME_LEAST) &&
+           table->spare[next]) {
+        others -= width[table->spare[next]] + GAP;
+        width[table->spare[next++]] = HIDDEN;
+    }
+    int left = table->fit - others;
+    width[0] = width[0] < left ? width[0] : left > 1 ? left : 1;
+}
+
+static void measure_columns(const term_table *table, int *width)
+{
+    for (int c = 0; c < table->columns; c++)
+        width[c] = table->fit && c == 0 ? 0 : table->least[c];
+    for (size_t i = 0; i < table->count; i++) {
+        int *column = &width[i % (size_t)table->columns];
+        int wide = (int)term_width(table->cells[i] ? table->cells[i] : "");
+        *column = wide > *column ? wide : *column;
+    }
+    if (table->fit)
+        fit_columns(table, width);
+}
+
 void table_print(const term_table *table, FILE *out)
 {
-    size_t width[TABLE_COLUMNS_MAX], columns = (size_t)table->columns;
+    int width[TABLE_COLUMNS_MAX], last = table->columns - 1;
     bool colours = term_colours(out);
-    for (size_t c = 0; c < columns; c++)
-        width[c] = (size_t)table->least[c];
+    measure_columns(table, width);
+    while (last > 0 && width[last] == HIDDEN)
+        last--;
     for (size_t i = 0; i < table->count; i++) {
-        const char *cell = table->cells[i] ? table->cells[i] : "";
-        if (term_width(cell) > width[i % columns])
-            width[i % columns] = term_width(cell);
-    }
-    for (size_t i = 0; i < table->count; i++) {
-        const char *cell = table->cells[i] ? table->cells[i] : "";
-        size_t column = i % columns;
+        int column = (int)(i % (size_t)table->columns);
+        adli_buf cell;
         term_colour colour = PLAIN;
-        if ((int)column == table->phase_column && i >= columns)
-            colour = term_phase_colour(cell);
-        fprintf(out, "%s%s%s", colour ? term_code(colour, colours) : "", cell,
+        if (width[column] == HIDDEN)
+            continue;
+        adli_buf_init(&cell, 8000);
+        term_shorten(&cell, table->cells[i] ? table->cells[i] : "", (size_t)width[column]);
+        const char *text = cell.data ? cell.data : "";
+        if (column == table->phase_column && i >= (size_t)table->columns)
+            colour = term_phase_colour(text);
+        fprintf(out, "%s%s%s", colour ? term_code(colour, colours) : "", text,
                 colour ? term_code(PLAIN, colours) : "");
-        if (column + 1 == columns)
+        if (column == last)
             fputc('\n', out);
         else
-            fprintf(out, "%*s", (int)(width[column] - term_width(cell) + 2), "");
+            fprintf(out, "%*s", width[column] - (int)term_width(text) + GAP, "");
+        adli_buf_fini(&cell);
     }
 }
 

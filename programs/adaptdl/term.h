@@ -13,7 +13,9 @@
 void term_clean(adli_buf *out, const char *text, size_t length);
 /* The same for one line, to a stream. */
 void term_line(FILE *out, const char *text);
-/* The same, padded to a width and followed by two spaces. */
+/* The same for several lines; those after the first begin with four spaces. */
+void term_lines(FILE *out, const char *text);
+/* One line, padded to a width and followed by two spaces. */
 void term_field(FILE *out, const char *text, size_t width);
 /* A job's output, piece by piece: on a terminal newline, tab, carriage return and colours (ESC [
  * ... m) pass, nothing else of the kind; elsewhere every byte. held: what a piece left
@@ -38,6 +40,9 @@ typedef struct term_table {
     char **cells;
     size_t count, capacity;
     int phase_column; /* coloured by its text; -1: none */
+    /* Into how many columns of the screen it has to fit, 0: any. For that the first column is shortened, then
+     * others are left out: those whose numbers are here, in this order, up to 0. */
+    int fit, spare[TABLE_COLUMNS_MAX];
 } term_table;
 
 void table_init(term_table *table, int columns, const char *const *heads);
@@ -48,6 +53,10 @@ void table_print(const term_table *table, FILE *out);
 
 /* How many columns a text takes on the screen. */
 size_t term_width(const char *text);
+/* Appends the text, at most width columns of it: of a longer one the middle is left out. */
+void term_shorten(adli_buf *out, const char *text, size_t width);
+/* How many columns and lines the screen has; 0: the stream is none, and COLUMNS does not say. lines may be NULL. */
+int term_columns(FILE *out, int *lines);
 
 /* "Aug-24 18:47" (UTC), "1 min", "2:05:33", "18:47:03"; "-" for what is not known (NAN). */
 enum { TIME_TEXT = 32 };

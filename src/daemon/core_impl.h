@@ -117,7 +117,11 @@ typedef struct adli_kept_job {
     bool failure_seen;      /* the present group's failure was noted */
     char failure_reason[32];
     char *failure_message; /* may be NULL */
-    bool lost_start;       /* backend->start failed: failure_* says why */
+    const char *hopeless;  /* why it is not tried again; NULL: it is */
+    uint64_t traceback,
+        traceback_before; /* adli_traceback_print of the last failure, the one before */
+    int traceback_group;  /* of the last */
+    bool lost_start;      /* backend->start failed: failure_* says why */
     double sampled_s;
     bool was_placed; /* start-at-once was tried */
     int *before;     /* [before_count] wanted allocation before the last round */

@@ -97,6 +97,15 @@ static void put_what_was_asked(adli_buf *out, const adli_jobspec *spec)
     adli_jw_close(out, ']');
 }
 
+/* Whoever submits a job that fits nowhere need not wait for the controller to be told. */
+static void put_reason(const adli_core *core, const adli_kept_job *job, adli_buf *out)
+{
+    char why[256];
+    bool impossible = job->is_new && !adli_core_fits(core, job, true, why, sizeof why);
+    put_text(out, "reason", impossible ? "Unschedulable" : job->row.reason);
+    put_text(out, "message", impossible ? why : job->row.message);
+}
+
 void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *spec, double now_s,
                    adli_buf *out)
 {
@@ -108,8 +117,7 @@ void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *
     put_text(out, "name", job->name);
     put_text(out, "uid", job->uid);
     put_text(out, "phase", adl_phase_name(life->phase));
-    put_text(out, "reason", row->reason);
-    put_text(out, "message", row->message);
+    put_reason(core, job, out);
     adli_jw_number(out, "created", job->created_s);
     put_time(out, "started", row->started_s);
     put_time(out, "completed", row->completed_s);

@@ -1,5 +1,6 @@
 /* What the backend sees, told to the cluster; why a group failed, told to people. */
 #include "daemon/core_impl.h"
+#include "daemon/hopeless.h"
 
 #include "base/json_write.h"
 #include "base/mem.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TAIL_BYTES = 2048, TAIL_LINES = 20 };
+enum { END_BYTES = 16384, TAIL_BYTES = 2048, TAIL_LINES = 20 };
 
 /* Copies what is printable; the rest becomes '?'. Returns the length. */
 static size_t clean_text(const char *from, size_t length, char *to)
@@ -33,28 +34,31 @@ static size_t clean_text(const char *from, size_t length, char *to)
     return used;
 }
 
-/* The last lines of a replica's output, fit for a message; "" when there are none. */
-static void log_tail(adli_core *core, const adli_kept_job *job, int group, int member, char *out)
+/* The end of a replica's output; the length. */
+static size_t log_end(adli_core *core, const adli_kept_job *job, int group, int member,
+                      char out[END_BYTES])
 {
-    char bytes[TAIL_BYTES];
     int fd;
-    *out = 0;
     if (core->backend->ops->open_log(core->backend->self, job->uid, group, member, &fd) != ADL_OK)
-        return;
-    off_t size = lseek(fd, 0, SEEK_END), from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
-    ssize_t got = size > 0 ? pread(fd, bytes, sizeof bytes, from) : 0;
+        return 0;
+    off_t size = lseek(fd, 0, SEEK_END), from = size > END_BYTES ? size - END_BYTES : 0;
+    ssize_t got = size > 0 ? pread(fd, out, END_BYTES, from) : 0;
     close(fd);
-    if (got <= 0)
-        return;
-    size_t start = 0, end = (size_t)got;
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* Its last lines, fit for a message. */
+static void log_tail(const char *bytes, size_t length, char *out)
+{
+    size_t end = length, start = 0;
     while (end > 0 && bytes[end - 1] == '\n')
         end--;
-    if (from > 0) /* not from the middle of a line, if there is another */
-        for (size_t i = 0; i < end; i++)
-            if (bytes[i] == '\n') {
-                start = i + 1;
-                break;
-            }
+    if (length > TAIL_BYTES) { /* not from the middle of a line, if there is another */
+        start = length - TAIL_BYTES;
+        const char *newline = end > start ? memchr(bytes + start, '\n', end - start) : NULL;
+        start = newline ? (size_t)(newline - bytes) + 1 : start;
+    }
+    start = start < end ? start : end;
     int lines = 0;
     for (size_t i = end; i-- > start;)
         if (bytes[i] == '\n' && ++lines == TAIL_LINES) {
@@ -131,36 +135,62 @@ static void fate_of(const adli_member_view *view, char *out, size_t size)
         snprintf(out, size, "failed");
 }
 
-/* The first failure of a group is its cause; the others follow from it. */
+/* The failure that came first is the cause; the others follow from it. -1: none. */
+static int first_failure(const adl_life *life, const adli_end *ends, int count)
+{
+    int first = -1;
+    for (int rank = 0; rank < count; rank++)
+        if (adli_end_failed(life, ends, count, rank) &&
+            (first < 0 || (ends[rank].ended_s > 0 && ends[rank].ended_s < ends[first].ended_s)))
+            first = rank;
+    return first;
+}
+
+/* Would it fail again? */
+static void judge(adli_kept_job *job, const adl_life *life, const adli_member_view *view,
+                  double now_s, const char *output, size_t length)
+{
+    adli_failure failure = {.cause = view->cause,
+                            .exit_code = view->exit_code,
+                            .ran_s = (view->ended_s > 0 ? view->ended_s : now_s) - life->started_s,
+                            .output = output,
+                            .length = length};
+    if (job->traceback_group != life->group)
+        job->traceback_before = job->traceback;
+    job->traceback_group = life->group;
+    job->traceback = adli_traceback_print(output, length);
+    bool counts = life->failures > 0 && failure.ran_s < ADLI_FORGIVE_S;
+    job->hopeless =
+        adli_failure_hopeless(&failure, job->traceback, counts ? job->traceback_before : 0);
+}
+
 static void note_failures(adli_core *core, adli_kept_job *job, const adl_life *life,
                           const adli_end *ends, const adli_member_view *views, int count,
                           double now_s)
 {
-    int group = life->group;
-    if (job->failure_seen)
+    int group = life->group, rank = first_failure(life, ends, count);
+    if (job->failure_seen || rank < 0)
         return;
-    for (int rank = 0; rank < count; rank++) {
-        const adli_member_view *view = &views[rank];
-        if (!adli_end_failed(life, ends, count, rank))
-            continue;
-        char message[512], fate[192], tail[3 * TAIL_BYTES];
-        const char *cause = adli_cause_name(view->cause);
-        fate_of(view, fate, sizeof fate);
-        snprintf(message, sizeof message, "replica %d of %d (group %d)%s%s%s %s", rank, count,
-                 group, *cause ? ", " : "", cause, *cause ? ":" : "", fate);
-        log_tail(core, job, group, view->member, tail);
-        adli_core_failure(job, cause, message, tail);
-        adli_buf fields;
-        adli_buf_init(&fields, FIELDS_MAX);
-        adli_jw_int(&fields, "group", group);
-        adli_jw_int(&fields, "rank", rank);
-        adli_jw_int(&fields, "exitCode", view->exit_code);
-        adli_jw_text(&fields, "reason", cause);
-        adli_core_event(core, now_s, "ReplicaFailed", job->id, fields.data, "%s", message);
-        adli_buf_fini(&fields);
-        core->tell = true;
-        return;
-    }
+    const adli_member_view *view = &views[rank];
+    char message[512], fate[192], end[END_BYTES], tail[TAIL_BYTES + 1];
+    const char *cause = adli_cause_name(view->cause);
+    size_t length = log_end(core, job, group, view->member, end);
+    fate_of(view, fate, sizeof fate);
+    judge(job, life, view, now_s, end, length);
+    snprintf(message, sizeof message, "replica %d of %d (group %d)%s%s%s %s%s%s", rank, count,
+             group, *cause ? ", " : "", cause, *cause ? ":" : "", fate,
+             job->hopeless ? "; not tried again: " : "", job->hopeless ? job->hopeless : "");
+    log_tail(end, length, tail);
+    adli_core_failure(job, cause, message, tail);
+    adli_buf fields;
+    adli_buf_init(&fields, FIELDS_MAX);
+    adli_jw_int(&fields, "group", group);
+    adli_jw_int(&fields, "rank", rank);
+    adli_jw_int(&fields, "exitCode", view->exit_code);
+    adli_jw_text(&fields, "reason", cause);
+    adli_core_event(core, now_s, "ReplicaFailed", job->id, fields.data, "%s", message);
+    adli_buf_fini(&fields);
+    core->tell = true;
 }
 
 /* What readers (and discovery) see of the group. */
@@ -220,6 +250,7 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
         if (seen.failed == 0) /* or it has turned out to be a consequence */
             job->failure_seen = false;
         note_failures(core, job, info->life, core->ends, core->scratch, count, now_s);
+        seen.hopeless = job->failure_seen && job->hopeless;
         publish(core, job, group, count, seen.ready - seen.succeeded);
     } else if (phase == ADL_RUNNING) /* one that is stopped may never have been started */
         adli_say(ADL_LOG_WARNING, "job %s: group %d is not there any more", job->id, group);

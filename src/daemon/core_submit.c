@@ -292,6 +292,7 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
         now_s > core->last_created_s ? now_s : core->last_created_s;
     if (status == ADL_OK && !found && dry_run) {
         pthread_mutex_lock(&core->lock);
+        job->is_new = true;
         adli_job_json(core, job, job->spec.json, now_s, out);
         pthread_mutex_unlock(&core->lock);
     } else if (status == ADL_OK && !found) {

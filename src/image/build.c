@@ -527,6 +527,11 @@ int adli_image_files(const adli_image *image)
     return (int)image->tree.count;
 }
 
+int64_t adli_image_size(const adli_image *image, int index)
+{
+    return (size_t)index < image->tree.count ? image->tree.files[index].size : 0;
+}
+
 const char *adli_image_path(const adli_image *image, int index)
 {
     return (size_t)index < image->tree.count ? image->tree.files[index].path : NULL;

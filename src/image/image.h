@@ -67,6 +67,8 @@ int adli_image_files(const adli_image *image);
 /* The path in the image ("root/hello_world.py"; a directory ends with "/") of entry index in
  * order of name; NULL after the last. */
 const char *adli_image_path(const adli_image *image, int index);
+/* Its size in bytes; 0 for a directory. */
+int64_t adli_image_size(const adli_image *image, int index);
 
 /* Writes the archive of a job: its job file (job.yaml or job.json) and the image (may be NULL)
  * to the descriptor. The same files make the same bytes. EIO names the file that could not be

@@ -90,7 +90,7 @@ static adl_action group_over(adl_life *life, const adl_observed *seen, const adl
         for (int i = 0; i < life->failures && pause_s < LONGEST_PAUSE_S; i++)
             pause_s = pause_s * 2 < LONGEST_PAUSE_S ? pause_s * 2 : LONGEST_PAUSE_S;
         life->retry_at_s = now_s + pause_s;
-        if (++life->failures > rules->max_retries)
+        if (++life->failures > rules->max_retries || seen->hopeless)
             life->phase = ADL_FAILED;
     }
     return ADL_CLEAN;

@@ -8,7 +8,7 @@
  *      +------------------------------ all gone -- Stopping <----------------------------------+
  *
  * A replica that failed for its own reason makes the job try again after a pause, from its last
- * checkpoint, max_retries times; then it is Failed. What replicas die of because a peer has just left or was
+ * checkpoint, max_retries times, unless that is hopeless; then it is Failed. What replicas die of because a peer has just left or was
  * taken from them is a consequence, and no try. */
 #ifndef ADLI_LIFECYCLE_H
 #define ADLI_LIFECYCLE_H

@@ -514,6 +514,52 @@ TEST(failures_are_retried_with_pauses_then_final_with_the_log)
     close_world(&w);
 }
 
+/* The job's present group ends with this output. */
+static void fail_with(world *w, const char *uid, int group, const char *log, int exit_code)
+{
+    write_log(w, uid, group, log, strlen(log));
+    REQUIRE(fake_set(w->fake, uid, ADLI_MEMBER_FAILED, exit_code));
+    step(w, 1);
+}
+
+TEST(hopeless_failures_are_not_tried_again)
+{
+    static const char trace[] = "Traceback (most recent call last):\n  File \"t.py\", line 1\n%s\n";
+    char log[200], uid[64];
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit(&w, "import", "  maxRetries: 5\n"));
+    step(&w, 0);
+    snprintf(log, sizeof log, trace, "ModuleNotFoundError: No module named 'trian'");
+    fail_with(&w, uid_of(&w, "import"), 1, log, 1);
+    CHECK_STR(text_of(&w, "import", "phase"), "Failed");
+    CHECK(strstr(text_of(&w, "import", "message"), "; not tried again: an import failed\n"));
+
+    REQUIRE_OK(submit(&w, "same", "  maxRetries: 5\n"));
+    snprintf(uid, sizeof uid, "%s", uid_of(&w, "same"));
+    static const char *const ends[] = {"ValueError: 1", "KeyError: 'x'", "ValueError: 2",
+                                       "ValueError: 3"};
+    for (int failure = 1; failure <= 4; failure++) { /* the fourth is as the third */
+        step(&w, 0);
+        CHECK_INT(int_of(&w, "same", "group"), failure);
+        snprintf(log, sizeof log, trace, ends[failure - 1]);
+        fail_with(&w, uid, failure, log, 1);
+        CHECK_STR(text_of(&w, "same", "phase"), failure == 4 ? "Failed" : "Pending");
+        w.now_s += 400;
+    }
+    CHECK(strstr(text_of(&w, "same", "message"), "with the same traceback before\nTraceback"));
+
+    REQUIRE_OK(submit(&w, "none", "  maxRetries: 5\n"));
+    step(&w, 0);
+    fake_group *group = fake_set(w.fake, uid_of(&w, "none"), ADLI_MEMBER_FAILED, 127);
+    REQUIRE(group);
+    group->views[0].cause = ADLI_CAUSE_CANNOT_RUN;
+    step(&w, 1);
+    CHECK_STR(text_of(&w, "none", "phase"), "Failed");
+    CHECK_STR(text_of(&w, "none", "reason"), "CannotRun");
+    close_world(&w);
+}
+
 TEST(a_start_that_fails_is_a_failure_of_the_job)
 {
     world w;

@@ -95,6 +95,22 @@ TEST(failures_are_retried_with_growing_pauses_then_final)
     CHECK_INT(life.phase, ADL_FAILED);
 }
 
+TEST(what_is_hopeless_is_not_tried_again)
+{
+    adl_life life = {.phase = ADL_RUNNING, .group = 1};
+    adl_observed seen = {.wanted = 2, .started = 2, .alive = 1, .failed = 1, .hopeless = true};
+    CHECK_INT(step(&life, seen, 1), ADL_TERMINATE); /* its peer may still save */
+    seen.alive = 0;
+    seen.interrupted = 1;
+    CHECK_INT(step(&life, seen, 2), ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_FAILED);
+    CHECK_INT(life.failures, 1);
+    life = (adl_life){.phase = ADL_RUNNING, .group = 1}; /* without a failure it says nothing */
+    CHECK_INT(step(&life, (adl_observed){.started = 1, .interrupted = 1, .hopeless = true}, 1),
+              ADL_CLEAN);
+    CHECK_INT(life.phase, ADL_PENDING);
+}
+
 TEST(a_job_that_finishes_while_being_stopped_has_succeeded)
 {
     adl_life life = {.phase = ADL_STOPPING, .group = 1};
