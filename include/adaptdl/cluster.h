@@ -38,6 +38,8 @@ typedef struct adl_job_spec {
     int min_replicas;
     int max_replicas; /* 0: no limit of its own */
     bool preemptible;
+    double priority; /* 0: 1 */
+    adl_suspend suspend;
     int fixed_replicas; /* for policies that do not adapt */
     double submit_s;
     const char *application;   /* whose measurements it shares, with shared_models; may be NULL */

@@ -34,6 +34,15 @@ typedef struct adl_node {
     adl_resources drained;   /* what was withheld by draining it: capacity when it is used again */
 } adl_node;
 
+/* May a job that runs be left without replicas for the sake of others? For policies that ask. */
+typedef enum adl_suspend {
+    ADL_SUSPEND_WHEN_BETTER, /* whenever they are worth more elsewhere */
+    ADL_SUSPEND_LAST_RESORT, /* so that others can start, not so that they grow */
+    ADL_SUSPEND_NEVER,
+} adl_suspend;
+/* "when-better", "last-resort", "never"; NULL past the end. */
+ADL_API const char *adl_suspend_name(int suspend);
+
 typedef struct adl_job {
     const char *name;
     adl_resources request; /* of one replica */
@@ -56,6 +65,9 @@ typedef struct adl_job {
     double progress;    /* initial-batch steps' worth of training done */
     double total_work;  /* the same when it will be finished; 0: not declared */
     double epoch_work;  /* the same for one epoch; 0: not declared */
+
+    double priority;     /* its weight against other jobs, for policies that weigh them; 0: 1 */
+    adl_suspend suspend; /* once it runs */
 
     int fixed_replicas; /* for policies that do not adapt: what the user asked for; 0: none */
     /* Seconds per step on that many replicas and steps left, for policies that work at a fixed batch
@@ -104,6 +116,9 @@ typedef struct adl_job_decision {
     double next_gain;    /* speedup there / speedup here (speedup there when it has none) */
     int rival;           /* job that got the devices instead; -1: none */
     double rival_gain;   /* what the rival's last devices multiply its speedup by */
+    /* What was compared, for policies that hand out devices by their worth: a job's weight, and what its next
+     * devices would be worth to it, or its last ones are, per share of the cluster. 0: not told. */
+    double weight, next_worth, rival_weight, rival_worth;
 } adl_job_decision;
 
 /* Filled by adl_policy_decide; reuse one for many rounds. Start with {0}. */

@@ -244,7 +244,7 @@ static void print_decision(const json_t *decision)
         put_allocation(&text, after);
     }
     if (isfinite(speedup))
-        adli_buf_printf(&text, "  speedup %.2f", speedup);
+        adli_buf_printf(&text, "  speedup %.2f over one replica with the initial batch", speedup);
     if (isfinite(cost) && cost > 0)
         adli_buf_printf(&text, "  restart costs %.0f%%", 100 * cost);
     term_line(stdout, text.data ? text.data : "");
@@ -323,7 +323,11 @@ const cli_command command_explain = {
     .usage = "[-n N] JOB",
     .text =
         "Shows the scheduler's decisions about a job, the newest last: its allocation before and "
-        "after, the speedup that was expected, what the restart cost, and the reason in words.",
+        "after, the speedup that was expected (of goodput, over one replica with the initial "
+        "batch), what the restart cost, and the reason in words. Where devices went to another job "
+        "it says what they would be worth to this one and what they are worth to the other, "
+        "per share of the cluster, which is what the policy compares: the gain times the job's "
+        "weight.",
     .options = explain_options,
     .arguments = COMPLETE_JOB,
     .flags = CLI_CLUSTER | CLI_OUTPUT,

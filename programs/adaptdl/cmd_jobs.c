@@ -272,6 +272,12 @@ static void describe(const json_t *job)
         snprintf(text, sizeof text, "at least %d%s", whole_of(job, "minReplicas"),
                  true_of(job, "preemptible") ? "" : ", not preemptible");
     show("Allowed", text);
+    double priority = number_of(job, "priority");
+    const char *suspend = text_of(job, "suspend", "when-better");
+    if ((isfinite(priority) && priority != 1) || strcmp(suspend, "when-better") != 0) {
+        snprintf(text, sizeof text, "%g, suspended: %.20s", priority, suspend);
+        show("Priority", text);
+    }
     snprintf(text, sizeof text, "%d restarts, %d failures", whole_of(job, "restarts"),
              whole_of(job, "failures"));
     show("History", text);

@@ -32,6 +32,7 @@ static const double START_S = 30;
 
 typedef struct start {
     bool listens;           /* --listen was given, or the configuration has it */
+    bool nowhere;           /* --listen none */
     char *words[WORDS_MAX]; /* of the command line */
     int count;
     char program[PATH_BYTES], log[PATH_BYTES];
@@ -108,12 +109,24 @@ static void print_last_line(const char *log, off_t from)
             *last ? last : "it does not say why", log);
 }
 
+/* Does the scheduler answer, and know where its dashboard is? */
+static bool is_ready(cluster *k, const start *s)
+{
+    json_t *answer = NULL;
+    if (cluster_look(k, "/api/v1/cluster", 2000) != ADL_OK || k->code != 200 ||
+        cluster_parse(k, &answer) != EXIT_DONE)
+        return false;
+    bool ready = s->nowhere || text_of(answer, "dashboard", NULL);
+    json_decref(answer);
+    return ready;
+}
+
 static int await_ready(cluster *k, start *s, off_t log_from)
 {
     double until_s = adli_monotonic_s() + START_S;
     while (adli_monotonic_s() < until_s) {
         int how;
-        if (cluster_look(k, "/healthz", 2000) == ADL_OK && k->code == 200)
+        if (is_ready(k, s))
             return EXIT_DONE;
         if (waitpid(s->pid, &how, WNOHANG) == s->pid) {
             print_last_line(s->log, log_from);
@@ -230,8 +243,10 @@ static int take_option(cli *c, int option, start *s)
     if (option == CONFIG && access(c->value, R_OK) != 0)
         return problem("up", EXIT_USAGE, "%s: %s", c->value, strerror(errno));
     s->listens |= option == LISTEN || (option == CONFIG && config_listens(c->value));
-    if (option == LISTEN && strcmp(c->value, "none") == 0)
+    if (option == LISTEN && strcmp(c->value, "none") == 0) {
+        s->nowhere = true;
         return EXIT_DONE;
+    }
     add_word(s, names[option - NODES]);
     add_word(s, c->value);
     return EXIT_DONE;

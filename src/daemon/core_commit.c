@@ -76,6 +76,10 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
     adli_jw_number(out, "nextGain", more ? now->next_gain : NAN);
     adli_jw_text(out, "rival", rival ? snapshot->jobs[now->rival].name : NULL);
     adli_jw_number(out, "rivalGain", rival ? now->rival_gain : NAN);
+    adli_jw_number(out, "weight", more && now->next_worth > 0 ? now->weight : NAN);
+    adli_jw_number(out, "nextWorth", more && now->next_worth > 0 ? now->next_worth : NAN);
+    adli_jw_number(out, "rivalWeight", rival && now->rival_worth > 0 ? now->rival_weight : NAN);
+    adli_jw_number(out, "rivalWorth", rival && now->rival_worth > 0 ? now->rival_worth : NAN);
     adli_jw_text(out, "text", adl_decision_explain(snapshot, decision, index, text, sizeof text));
     adli_jw_close(out, '}');
 }

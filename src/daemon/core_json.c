@@ -90,6 +90,8 @@ static void put_what_was_asked(adli_buf *out, const adli_jobspec *spec)
     adli_jw_int(out, "minReplicas", spec->min_replicas);
     adli_jw_number(out, "maxReplicas", spec->max_replicas > 0 ? spec->max_replicas : NAN);
     adli_jw_bool(out, "preemptible", spec->preemptible);
+    adli_jw_number(out, "priority", spec->priority);
+    adli_jw_text(out, "suspend", adl_suspend_name(spec->suspend));
     put_amounts(out, &spec->requests);
     adli_jw_open(out, "command", '[');
     for (int i = 0; i < spec->argc; i++)

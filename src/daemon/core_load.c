@@ -25,6 +25,8 @@ adl_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *jo
         .min_replicas = spec->min_replicas,
         .max_replicas = spec->max_replicas,
         .preemptible = spec->preemptible,
+        .priority = spec->priority,
+        .suspend = (adl_suspend)spec->suspend,
         .fixed_replicas = fixed,
         .submit_s = job->created_s,
         .user = (void *)job,

@@ -164,12 +164,32 @@ static adl_status read_count(const adli_field *spec, const char *key, int low, i
     return status;
 }
 
+static adl_status read_suspend(const adli_field *spec, int *out)
+{
+    static const char *const words[] = {"when-better", "last-resort", "never"};
+    adli_field field = adli_field_get(spec, "suspend");
+    const char *text;
+    char shown[64];
+    if (!adli_field_given(&field))
+        return ADL_OK;
+    adl_status status = adli_field_text(&field, 256, &text);
+    for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(words); i++)
+        if (strcmp(text, words[i]) == 0) {
+            *out = (int)i;
+            return ADL_OK;
+        }
+    return status != ADL_OK
+               ? status
+               : adli_field_fail(&field, "must be when-better, last-resort or never, not \"%s\"",
+                                 adli_show(text, shown, sizeof shown));
+}
+
 static adl_status read_spec(const adli_field *root, adli_jobspec *out)
 {
     static const char *const known[] = {"minReplicas", "maxReplicas", "preemptible", "maxRetries",
-                                        "template"};
+                                        "priority",    "suspend",     "template"};
     adli_field spec = adli_field_get(root, "spec");
-    adl_status status = adli_members_check(out, &spec, known, 5, 5);
+    adl_status status = adli_members_check(out, &spec, known, ADLI_COUNT(known), ADLI_COUNT(known));
     if (status == ADL_OK)
         status = read_count(&spec, "minReplicas", 0, ADLI_REPLICAS_MAX, &out->min_replicas);
     if (status == ADL_OK)
@@ -183,6 +203,12 @@ static adl_status read_spec(const adli_field *root, adli_jobspec *out)
     adli_field preemptible = adli_field_get(&spec, "preemptible");
     if (status == ADL_OK && adli_field_given(&preemptible))
         status = adli_field_bool(&preemptible, &out->preemptible);
+    adli_field priority = adli_field_get(&spec, "priority");
+    if (status == ADL_OK && adli_field_given(&priority))
+        status =
+            adli_field_double(&priority, ADLI_PRIORITY_LOW, ADLI_PRIORITY_HIGH, &out->priority);
+    if (status == ADL_OK)
+        status = read_suspend(&spec, &out->suspend);
     adli_field template = adli_field_get(&spec, "template");
     return status == ADL_OK ? adli_pod_read(&template, out) : status;
 }
@@ -228,7 +254,7 @@ static adl_status keep_json(const adli_field *root, char **out)
 
 static adl_status defaults(adli_jobspec *out)
 {
-    *out = (adli_jobspec){.preemptible = true, .max_retries = -1, .grace_s = -1};
+    *out = (adli_jobspec){.preemptible = true, .priority = 1, .max_retries = -1, .grace_s = -1};
     char **const texts[] = {&out->name,      &out->generate_name, &out->uid,
                             &out->container, &out->image,         &out->working_dir};
     adl_status status = adli_keep(&out->ns, "default");

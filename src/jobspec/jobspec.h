@@ -18,6 +18,9 @@ enum {
     ADLI_REPLICAS_MAX = 10000,
 };
 
+#define ADLI_PRIORITY_LOW  0.01
+#define ADLI_PRIORITY_HIGH 100.0
+
 /* "name" and "value": a label, an annotation, a variable. */
 typedef struct adli_pair {
     char *name, *value;
@@ -46,6 +49,8 @@ typedef struct adli_jobspec {
     int min_replicas; /* 0 */
     int max_replicas; /* 0: no limit of its own */
     bool preemptible; /* true */
+    double priority;  /* 1 */
+    int suspend;      /* 0 when-better, 1 last-resort, 2 never */
     int max_retries;  /* -1: not given, the daemon's */
     double grace_s;   /* terminationGracePeriodSeconds; -1: not given, the daemon's */
 

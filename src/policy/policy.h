@@ -60,5 +60,9 @@ bool adli_could_hold(const adl_snapshot *snapshot, const adl_job *job, bool drai
 
 /* job->model's speedup, or the linear one when nothing was reported. */
 double adli_job_speedup(const adl_job *job, adl_shape shape);
+static inline double adli_job_priority(const adl_job *job)
+{
+    return job->priority > 0 ? job->priority : 1;
+}
 
 #endif

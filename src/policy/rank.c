@@ -4,7 +4,7 @@
  *
  *   R = work left, T1 = R / rate(1), k = rank by T1 (1 = longest ... J = shortest)
  *   lambda = price * (k + kmix) / devices
- *   w    = (min over n of (1 + lambda * n) * rate(1) / rate(n))^pfut * max(1, rho / gth)
+ *   w    = priority * (min over n of (1 + lambda * n) * rate(1) / rate(n))^pfut * max(1, rho / gth)
  *   V(n) = w * rate(n) / rate(1) * f(n)
  *   f(n) = 1 for the present size; otherwise less: what a restart costs, and some hysteresis.
  *
@@ -12,7 +12,7 @@
  * price fell as jobs finish. It needs models that are right early, which jobs have where they share what
  * they measured. Where they do not (or with price=0),
  *
- *   w    = k^hep * (T1 / 1000 s)^-alpha * max(1, rho / gth)^gex
+ *   w    = priority * k^hep * (T1 / 1000 s)^-alpha * max(1, rho / gth)^gex
  *   V(n) = w * (rate(n) / rate(1) * f(n))^p
  *
  * Found by experiment on the OSDI'21 traces, workloads 1 to 4; docs/policies.md has the numbers. */
@@ -61,6 +61,7 @@ typedef struct candidate {
     const adl_job *job;
     int node_size;    /* replicas on one empty node */
     int first, count; /* options[first .. first + count) */
+    int limit;        /* how many of them it may choose from now */
     int taken;        /* index of the option taken so far; -1: none */
     int best;         /* index of the option of the best jump from there; -1: none */
     double density;   /* its value per share of the cluster */
@@ -213,6 +214,7 @@ static void weigh(rank *r)
         double rho = unfairness(r, &r->jobs[i]) / r->params[ADLI_RANK_GTH];
         if (rho > 1)
             r->jobs[i].weight *= r->price > 0 ? rho : pow(rho, r->params[ADLI_RANK_GEX]);
+        r->jobs[i].weight *= adli_job_priority(r->jobs[i].job);
     }
 }
 
@@ -283,7 +285,7 @@ static void find_jump(const rank *r, candidate *c)
     int room = adli_resources_fit(r->snapshot, &r->total, c->job);
     c->best = -1;
     c->density = 0;
-    for (int i = c->taken + 1; i < c->count && options[i].replicas - size <= room; i++) {
+    for (int i = c->taken + 1; i < c->limit && options[i].replicas - size <= room; i++) {
         double density = (options[i].value - value) / ((options[i].replicas - size) * c->share);
         if (density > c->density) {
             c->density = density;
@@ -312,12 +314,18 @@ static void sift_down(rank *r, int count, int at)
     r->order[at] = job;
 }
 
+/* The last jump that was taken: who else wants devices has lost them to this one. */
+typedef struct jump {
+    int job; /* -1: none was */
+    double gain, worth;
+} jump;
+
 /* Hands out devices: a heap of jobs by their best jump. What is free only shrinks, so a job's best
- * jump only gets worse, and looking again when it reaches the top is enough. Returns the job that took
- * the last jump, -1 when none did. */
-static int hand_out(rank *r, double *last_gain)
+ * jump only gets worse, and looking again when it reaches the top is enough. */
+static jump hand_out(rank *r)
 {
-    int count = r->snapshot->job_count, last = -1;
+    int count = r->snapshot->job_count;
+    jump last = {.job = -1};
     for (int i = 0; i < count; i++) {
         find_jump(r, &r->jobs[i]);
         r->order[i] = i;
@@ -331,8 +339,9 @@ static int hand_out(rank *r, double *last_gain)
         int more = options[c->best].replicas - size;
         if (adli_resources_fit(r->snapshot, &r->total, c->job) >= more) {
             adli_resources_take(r->snapshot, &r->total, c->job, more);
-            last = r->order[0];
-            *last_gain = rate(c, options[c->best].replicas) / (size ? rate(c, size) : c->rate1);
+            last = (jump){r->order[0],
+                          rate(c, options[c->best].replicas) / (size ? rate(c, size) : c->rate1),
+                          c->density};
             c->taken = c->best;
         }
         find_jump(r, c);
@@ -341,8 +350,31 @@ static int hand_out(rank *r, double *last_gain)
     return last;
 }
 
+/* Those that run and are not to be suspended get their least size before anybody grows: the ones that never are at
+ * once, the others as far as no newcomer's start is worth more. */
+static jump hand_out_floors(rank *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->snapshot->job_count; i++) {
+        candidate *c = &r->jobs[i];
+        int least = c->count > 0 ? r->options[c->first].replicas : 0;
+        bool runs = c->job->replicas > 0;
+        c->limit = c->count > 0 && (!runs || c->job->suspend == ADL_SUSPEND_LAST_RESORT);
+        any |= runs && c->limit;
+        if (runs && c->count > 0 && c->job->suspend == ADL_SUSPEND_NEVER &&
+            adli_resources_fit(r->snapshot, &r->total, c->job) >= least) {
+            adli_resources_take(r->snapshot, &r->total, c->job, least);
+            c->taken = 0;
+        }
+    }
+    jump last = any ? hand_out(r) : (jump){.job = -1};
+    for (int i = 0; i < r->snapshot->job_count; i++)
+        r->jobs[i].limit = r->jobs[i].count;
+    return last;
+}
+
 /* What a job would do with more, were there more. */
-static void explain(rank *r, adl_job_decision *out, candidate *c, int rival, double rival_gain)
+static void explain(rank *r, adl_job_decision *out, candidate *c, const jump *last)
 {
     const option *options = r->options + c->first;
     double value = c->taken >= 0 ? options[c->taken].value : 0, best = 0;
@@ -350,7 +382,7 @@ static void explain(rank *r, adl_job_decision *out, candidate *c, int rival, dou
     if (c->taken >= 0)
         out->restart_cost = 1 - (double)options[c->taken].keep;
     for (int i = c->taken + 1; i < c->count; i++) {
-        double density = (options[i].value - value) / (options[i].replicas - size);
+        double density = (options[i].value - value) / ((options[i].replicas - size) * c->share);
         if (density > best) {
             best = density;
             out->next_replicas = options[i].replicas;
@@ -358,8 +390,16 @@ static void explain(rank *r, adl_job_decision *out, candidate *c, int rival, dou
     }
     if (out->next_replicas > 0) {
         out->next_gain = rate(c, out->next_replicas) / (size ? rate(c, size) : c->rate1);
-        out->rival = c == &r->jobs[rival < 0 ? 0 : rival] ? -1 : rival;
-        out->rival_gain = rival_gain;
+        out->weight = c->weight;
+        out->next_worth = best;
+    }
+    /* who took less than this job's next devices are worth did not take them: they do not fit */
+    if (out->next_replicas > 0 && last->job >= 0 && c != &r->jobs[last->job] &&
+        last->worth >= best) {
+        out->rival = last->job;
+        out->rival_gain = last->gain;
+        out->rival_weight = r->jobs[last->job].weight;
+        out->rival_worth = last->worth;
     }
 }
 
@@ -415,16 +455,18 @@ static adl_status decide(adli_plan *plan)
         status = prepare(&r, &total);
     }
     if (status == ADL_OK) {
-        double gain = 0;
-        int rival = hand_out(&r, &gain);
+        jump floor = hand_out_floors(&r), last = hand_out(&r);
+        last = last.job >= 0 ? last : floor;
         for (size_t i = 0; i < count; i++) {
             candidate *c = &r.jobs[i];
-            sizes[i].weight = c->weight;
+            /* no other job's place is worth the one of a job that must stay */
+            bool stays = c->job->replicas > 0 && c->job->suspend == ADL_SUSPEND_NEVER;
+            sizes[i].weight = stays ? 1e12 * c->weight : c->weight;
             sizes[i].node_size = c->node_size;
             sizes[i].replicas = c->taken >= 0 ? r.options[c->first + c->taken].replicas : 0;
             if (adli_job_pinned(c->job))
                 sizes[i].replicas = c->job->replicas;
-            explain(&r, &plan->jobs[i], c, rival, gain);
+            explain(&r, &plan->jobs[i], c, &last);
         }
         status = adli_rank_pack(plan, sizes);
     }

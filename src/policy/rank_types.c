@@ -143,7 +143,8 @@ static void weigh(rank *r)
         c->weight = price(r, c, hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count);
     }
     for (int i = 0; i < count; i++)
-        r->jobs[i].weight *= fmax(unfairness(r, &r->jobs[i]) / r->params[ADLI_RANK_GTH], 1);
+        r->jobs[i].weight *= fmax(unfairness(r, &r->jobs[i]) / r->params[ADLI_RANK_GTH], 1) *
+                             adli_job_priority(r->jobs[i].job);
 }
 
 /* f(t, n): the part of the value that survives the change. */

@@ -91,6 +91,12 @@ adl_status adl_snapshot_check(const adl_snapshot *snapshot)
     return status == ADL_OK ? check_capacity(snapshot) : status;
 }
 
+const char *adl_suspend_name(int suspend)
+{
+    static const char *const names[] = {"when-better", "last-resort", "never"};
+    return suspend >= 0 && suspend < (int)ADLI_COUNT(names) ? names[suspend] : NULL;
+}
+
 const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decision *decision,
                                  int index, char *text, size_t size)
 {
@@ -123,8 +129,15 @@ const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decisio
     if (used >= 0 && (size_t)used < size && more)
         used += snprintf(text + used, size - (size_t)used, "%s +%d would give %.2fx",
                          now->reason == ADL_REASON_KEPT ? ":" : ";", more, now->next_gain);
+    if (used >= 0 && (size_t)used < size && more && now->next_worth > 0)
+        used += snprintf(text + used, size - (size_t)used, ", worth %.3g (weight %.3g)",
+                         now->next_worth, now->weight);
     if (used >= 0 && (size_t)used < size && more && now->rival >= 0)
-        snprintf(text + used, size - (size_t)used, ", job %s gets %.2fx from %s",
-                 snapshot->jobs[now->rival].name, now->rival_gain, more > 1 ? "them" : "it");
+        used +=
+            snprintf(text + used, size - (size_t)used, "; job %s gets %.2fx from %s",
+                     snapshot->jobs[now->rival].name, now->rival_gain, more > 1 ? "them" : "it");
+    if (used >= 0 && (size_t)used < size && more && now->rival >= 0 && now->rival_worth > 0)
+        snprintf(text + used, size - (size_t)used, ", worth %.3g (weight %.3g)", now->rival_worth,
+                 now->rival_weight);
     return text;
 }

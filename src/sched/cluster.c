@@ -346,6 +346,8 @@ static adl_job view_of(const adl_cluster *cluster, const job *j)
                      .min_replicas = j->spec.min_replicas,
                      .max_replicas = adli_cluster_cap(cluster, j),
                      .preemptible = j->spec.preemptible,
+                     .priority = j->spec.priority,
+                     .suspend = j->spec.suspend,
                      .allocation = j->nodes,
                      .replicas = j->replicas,
                      .submit_s = j->spec.submit_s,

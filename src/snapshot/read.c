@@ -316,7 +316,8 @@ static adl_status read_figures(const json_t *object, adl_job *out)
                    {"deviceSeconds", &out->attained_s}, {"runSeconds", &out->run_s},
                    {"meanActive", &out->mean_active},   {"restartCost", &out->restart_cost_s},
                    {"progress", &out->progress},        {"totalWork", &out->total_work},
-                   {"epochWork", &out->epoch_work},     {"remainingSteps", &out->remaining_steps}};
+                   {"epochWork", &out->epoch_work},     {"remainingSteps", &out->remaining_steps},
+                   {"priority", &out->priority}};
     const struct {
         const char *field;
         int *to;
@@ -334,14 +335,34 @@ static adl_status read_figures(const json_t *object, adl_job *out)
     return status;
 }
 
+static adl_status read_suspend(const json_t *object, adl_suspend *out)
+{
+    const char *word = NULL, *name;
+    adl_status status = text(object, "suspend", false, &word);
+    if (status != ADL_OK || !word || !*word)
+        return status;
+    for (int i = 0; (name = adl_suspend_name(i)); i++)
+        if (strcmp(name, word) == 0) {
+            *out = (adl_suspend)i;
+            return ADL_OK;
+        }
+    return adli_fail(ADL_EINVAL, "field \"suspend\": \"%.40s\" is not known", word);
+}
+
 static adl_status read_job(adl_record *record, const json_t *object, int index)
 {
-    static const char *const names[] = {
-        "name",       "request",     "minReplicas",   "maxReplicas",         "preemptible",
-        "allocation", "submitted",   "lastChange",    "deviceSeconds",       "runSeconds",
-        "meanActive", "restartCost", "restarts",      "maxProfiledReplicas", "progress",
-        "totalWork",  "epochWork",   "fixedReplicas", "remainingSteps",      "stepTimes",
-        "model",      NULL};
+    static const char *const names[] = {"name",           "request",
+                                        "minReplicas",    "maxReplicas",
+                                        "preemptible",    "allocation",
+                                        "submitted",      "lastChange",
+                                        "deviceSeconds",  "runSeconds",
+                                        "meanActive",     "restartCost",
+                                        "restarts",       "maxProfiledReplicas",
+                                        "progress",       "totalWork",
+                                        "epochWork",      "fixedReplicas",
+                                        "remainingSteps", "stepTimes",
+                                        "model",          "priority",
+                                        "suspend",        NULL};
     adl_job *out = &record->jobs[index];
     const adl_snapshot *s = &record->snapshot;
     *out = (adl_job){.preemptible = true};
@@ -354,6 +375,8 @@ static adl_status read_job(adl_record *record, const json_t *object, int index)
         status = read_figures(object, out);
     if (status == ADL_OK)
         status = truth(object, "preemptible", &out->preemptible);
+    if (status == ADL_OK)
+        status = read_suspend(object, &out->suspend);
     if (status == ADL_OK)
         status = read_nodes(object, "allocation", s->node_count, &record->allocations[index],
                             &out->replicas);

@@ -141,6 +141,10 @@ static void put_job(const adl_snapshot *s, const adl_job *job, adli_buf *out)
     adli_jw_int(out, "maxReplicas", job->max_replicas);
     if (!job->preemptible)
         adli_jw_bool(out, "preemptible", false);
+    if (job->priority > 0)
+        put_unless(out, "priority", job->priority, 1);
+    if (job->suspend != ADL_SUSPEND_WHEN_BETTER)
+        adli_jw_text(out, "suspend", adl_suspend_name((int)job->suspend));
     if (job->replicas > 0)
         put_nodes("allocation", job->allocation, job->replicas, out);
     put_unless(out, "submitted", job->submit_s, 0);
@@ -188,10 +192,14 @@ static void put_decided(const adl_snapshot *s, const adl_decision *decision, int
     if (more) {
         adli_jw_int(out, "nextReplicas", now->next_replicas);
         adli_jw_number(out, "nextGain", now->next_gain);
+        put_unless(out, "weight", now->weight, 0);
+        put_unless(out, "nextWorth", now->next_worth, 0);
     }
     if (more && now->rival >= 0) {
         adli_jw_text(out, "rival", s->jobs[now->rival].name);
         adli_jw_number(out, "rivalGain", now->rival_gain);
+        put_unless(out, "rivalWeight", now->rival_weight, 0);
+        put_unless(out, "rivalWorth", now->rival_worth, 0);
     }
     adli_jw_text(out, "text", adl_decision_explain(s, decision, index, text, sizeof text));
     adli_jw_close(out, '}');

@@ -143,7 +143,7 @@ call drain node-9; check drain_of_no_node 4 'node-9'
 call drain '../x'; check drain_of_a_bad_name 2 'a name consists of'
 call logs --group 1 twice; expect logs_of_the_first_group 0 <<<'start 0'
 call logs --group 2 --tail 1 twice; expect logs_of_the_second_group_tail 0 <<<end
-call logs --no-follow twice; expect logs_of_the_newest_group 0 <<<'start 1
+call logs --no-follow --tail 9 twice; expect logs_of_the_newest_group 0 <<<'start 1
 end'
 call logs --rank 7 --no-follow twice; check logs_of_no_rank 4
 call ls; check restarts_are_counted 0 '^twice +Succeeded +.* 1$'

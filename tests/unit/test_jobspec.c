@@ -51,6 +51,8 @@ static const struct line {
     {"  minReplicas: 1", "spec.minReplicas", "-1|1.5|one|'1'|[1]|{}|true|10001|1e3"},
     {"  maxReplicas: 4", "spec.maxReplicas", "0|-1|1.5|many|'4'|[1]|{}|true|10001"},
     {"  preemptible: false", "spec.preemptible", "1|0|no|'true'|[]|{}"},
+    {"  priority: 2.5", "spec.priority", "0|-1|101|high|'2'|[1]|{}|true"},
+    {"  suspend: last-resort", "spec.suspend", "1|sometimes|Never|''|[]|{}|true"},
     {"  maxRetries: 2", "spec.maxRetries", "-1|1.5|two|'2'|[1]|{}|true"},
     {"  template:", "spec.template", "1|text|[a]|true|-"},
     {"    spec:", "spec.template.spec", "1|text|[a]|true"},
