@@ -24,7 +24,7 @@ help:
 ## make bench    the performance table
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
 ## make python   the Python package for PYTHONPATH (build/python/lib)
-## make wheel    the Python package, in dist/
+## make wheel    the Python package with the programs in it, in dist/
 ## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
 ## make docs     the documentation as a site with a search, C and Python reference (build/docs/html)
 ## make check    format, lint, layering, symbols, and a build with clang
@@ -82,7 +82,9 @@ bench-torch: python
 
 wheel: setup
 	@tools/setup python
-	@/usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist .
+	@echo "build      build/bundle"
+	@tools/bundle
+	@ADL_BUNDLE=$(CURDIR)/build/bundle/package /usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
 docs: python

@@ -1,14 +1,17 @@
 """Builds adaptdl._core, the one extension module: the sources of the library's training half and of the
 binding, with every third-party library linked in, so that the wheel needs nothing but the C library
-(docs/adr/0081). The rest of the package's description is in pyproject.toml."""
+(docs/adr/0081). With ADL_BUNDLE, the folder that tools/bundle made, the wheel brings the programs as well
+(docs/adr/0201). The rest of the package's description is in pyproject.toml."""
 
 import glob
 import os
 import re
 import shlex
+import shutil
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from wheel.bdist_wheel import bdist_wheel
 
 MODULES = ("base", "model", "policy", "snapshot", "http", "comm", "measures", "train")
@@ -48,9 +51,20 @@ class BuildCore(build_ext):
             self.compiler._compile = compile_one
 
 
+class BuildPackage(build_py):
+    """Adds the programs."""
+
+    def run(self):
+        super().run()
+        bundle, there = os.environ.get("ADL_BUNDLE"), os.path.join(self.build_lib, "adaptdl", "_bundle")
+        shutil.rmtree(there, ignore_errors=True)
+        if bundle:
+            shutil.copytree(bundle, there)
+
+
 class Wheel(bdist_wheel):
     """One wheel for every Python from 3.9 on. Its platform tag says which C library it was linked
-    against: the newest symbol version that the extension asks for."""
+    against: the newest symbol version that the extension or a program asks for."""
 
     def finalize_options(self):
         super().finalize_options()
@@ -58,7 +72,9 @@ class Wheel(bdist_wheel):
 
     def get_tag(self):
         python, abi, tag = super().get_tag()
-        newest = newest_glibc(glob.glob(os.path.join(self.bdist_dir or "", "adaptdl", "_core*.so")))
+        package = os.path.join(self.bdist_dir or "", "adaptdl")
+        newest = newest_glibc(glob.glob(f"{package}/_core*.so") + glob.glob(f"{package}/_bundle/bin/*")
+                              + glob.glob(f"{package}/_bundle/lib/*"))
         if newest and tag.startswith("linux_"):
             tag = f"manylinux_{newest[0]}_{newest[1]}_{tag[len('linux_'):]}"
         return python, abi, tag
@@ -91,4 +107,4 @@ core = Extension(
     py_limited_api=True,
 )
 
-setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "bdist_wheel": Wheel})
+setup(ext_modules=[core], cmdclass={"build_ext": BuildCore, "build_py": BuildPackage, "bdist_wheel": Wheel})

@@ -14,3 +14,13 @@ pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3>=3.35)
 pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd>=0.9.75)
 pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
 find_package(ZLIB REQUIRED)
+
+# The programs in the Python package (docs/adr/0201). Debian's libarchive brings libxml2 along, and that 30 MB of
+# ICU; its archive gives just the tar that we use. RPATH and not RUNPATH, since libraries of libraries are to be
+# found there too.
+if(ADL_BUNDLE)
+  set_target_properties(PkgConfig::libarchive PROPERTIES INTERFACE_LINK_LIBRARIES "-l:libarchive.a;nettle")
+  set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+  set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+  add_link_options("LINKER:--as-needed" "LINKER:--gc-sections" "LINKER:--disable-new-dtags" -s)
+endif()

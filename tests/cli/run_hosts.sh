@@ -119,9 +119,6 @@ want ssh_needs_hosts 2 $?
 "$adaptdl" run --ssh "$tmp/no-ssh" --hosts "$a,$b" -- true 2>"$tmp/err"
 want no_ssh 2 $?
 has no_ssh_text "there is no program \"$tmp/no-ssh\"" "$(cat "$tmp/err")"
-call --hosts "$a" -- sh -c 'exit 255'
-want lost_connection 255 "$rc"
-has lost_connection_text "replica 0 on $a: the connection failed or was lost" "$err"
 mkdir here-only && cd here-only && rm -rf ../here-only
 call --hosts "$a,$b" -- true
 want a_directory_that_is_gone_is_an_error 1 "$((rc != 0))"
@@ -152,6 +149,15 @@ kill -TERM $pid
 wait $pid
 # shellcheck disable=SC2046
 gone $(sed 's/.*pid //' "$tmp/out") && ok those_that_do_not_leave_are_killed || bad those_that_do_not_leave_are_killed "they run"
+begin --hosts "$a,$b" -- sh -c 'echo "pid $$"; exec sleep 600'
+wait_for "$tmp/out" pid 2
+# shellcheck disable=SC2046
+kill -KILL $(pgrep -P "$(cat "$tmp/sshd-1.pid")") # the server's end of the connection to the second machine
+wait $pid
+want lost_connection 255 $?
+has lost_connection_text "replica 1 on $b: the connection failed or was lost" "$(cat "$tmp/err")"
+# shellcheck disable=SC2046
+gone $(sed 's/.*pid //' "$tmp/out") && ok no_orphans_when_the_connection_is_lost || bad no_orphans_when_the_connection_is_lost "they run"
 pid=
 
 # ---- training ----

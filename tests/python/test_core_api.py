@@ -12,8 +12,8 @@ import pytest
 
 import adaptdl
 
-MODULES = ["adaptdl", "adaptdl.checkpoint", "adaptdl.collective", "adaptdl.env", "adaptdl.goodput", "adaptdl.policy",
-           "adaptdl.reducer", "adaptdl.sched_hints", "adaptdl.utils"]
+MODULES = ["adaptdl", "adaptdl.checkpoint", "adaptdl.client", "adaptdl.collective", "adaptdl.env", "adaptdl.goodput",
+           "adaptdl.policy", "adaptdl.reducer", "adaptdl.sched_hints", "adaptdl.utils"]
 
 # The signatures of the API reference.
 REFERENCE = {
