@@ -22,6 +22,8 @@ INTERNAL = {"fit_test.py::test_fit_1", "fit_test.py::test_fit_2", "torch/gradien
     f"torch/scaling_rules_test.py::test_{name}" for name in (
         "optimization_1", "optimization_2", "optimization_3", "gradient_accumulation_optimization_1",
         "gradient_accumulation_optimization_2")}
+# It wants a batch of 10 to become one of 12 on four replicas; ours stays 10, dealt out as 3 + 3 + 2 + 2 (docs/adr/0101).
+DEPARTURES = {"torch/data_test.py::test_dataloader_restarts"}
 LIMIT_S = 900
 failed = False
 
@@ -121,9 +123,10 @@ def unit_tests():
     wrong = set(re.findall(r"^(?:FAILED|ERROR) adaptdl/(\S+)", done.stdout, re.M))
     passed = re.search(r"(\d+) passed", done.stdout)
     print(f"info - the original's unit tests: {passed[1] if passed else 0} passed, {len(wrong)} did not, of which "
-          f"{len(wrong & INTERNAL)} are of private internals")
-    told(passed is not None and int(passed[1]) > 700 and not wrong - INTERNAL, "the original's own unit tests",
-         ", ".join(sorted(wrong - INTERNAL)) or done.stdout[-400:].replace("\n", " | "))
+          f"{len(wrong & INTERNAL)} are of private internals and {len(wrong & DEPARTURES)} of what differs on purpose")
+    others = wrong - INTERNAL - DEPARTURES
+    told(passed is not None and int(passed[1]) > 700 and not others, "the original's own unit tests",
+         ", ".join(sorted(others)) or done.stdout[-400:].replace("\n", " | "))
 
 
 for each in sys.argv[1:] or [*PROGRAMS, "unit-tests"]:
