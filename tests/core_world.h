@@ -20,6 +20,7 @@ typedef struct world {
     adli_core *core;
     double now_s;
     adli_buf out;
+    bool known; /* what was submitted last was there already */
 } world;
 
 static inline double test_clock(void *user)
@@ -87,7 +88,7 @@ static inline void step(world *w, double passed_s)
 static inline adl_status submit_text(world *w, const char *text)
 {
     adli_buf_clear(&w->out);
-    return adli_core_submit(w->core, text, strlen(text), true, false, &w->out);
+    return adli_core_submit(w->core, text, strlen(text), true, false, &w->known, &w->out);
 }
 
 static inline adl_status submit(world *w, const char *name, const char *more)

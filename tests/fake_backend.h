@@ -44,6 +44,7 @@ typedef struct fake_backend {
     bool auto_ready;           /* started replicas are ready at once */
     bool obedient;             /* SIGTERM interrupts at once */
     adl_status start_fails;    /* what start answers, when not ADL_OK */
+    adl_status observe_fails;  /* and observe */
     int fd;
 } fake_backend;
 
@@ -153,12 +154,15 @@ static adl_status fake_observe(void *self, const char *uid, int number, adli_mem
     pthread_mutex_lock(&fake->lock);
     fake_group *group = fake_find(fake, uid, number);
     bool known = group && !group->forgotten;
+    adl_status fails = fake->observe_fails;
     if (known) {
         *count = group->replicas;
         memcpy(views, group->views,
                (size_t)(capacity < group->replicas ? capacity : group->replicas) * sizeof *views);
     }
     pthread_mutex_unlock(&fake->lock);
+    if (fails != ADL_OK)
+        return adli_fail(fails, "made to fail");
     return known ? ADL_OK : adli_fail(ADL_ENOENT, "no group %s/%d", uid, number);
 }
 

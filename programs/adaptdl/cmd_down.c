@@ -1,6 +1,7 @@
 /* `adaptdl down`, and what `up` shares with it. There is no file with a process number that could be stale:
  * whoever listens on the socket is the scheduler. Stopping begins with one step that the scheduler writes
- * down, so that an interrupted `down` can be ended by another one or undone by `up`. */
+ * down, so that an interrupted `down` can be ended by another one or undone by `up`. What gets the signal is held by
+ * a handle, since waiting for jobs takes time in which a process may end and its number go to another. */
 #include "commands.h"
 #include "local.h"
 #include "state.h"
@@ -8,9 +9,11 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -67,24 +70,39 @@ static int await_idle(cluster *k)
     }
 }
 
-static int await_exit(pid_t pid)
+/* A handle of the process that listens now. Its number may be another's as soon as it has ended, so it must still
+ * be the listener's once there is a handle. -1: nobody listens. */
+static int open_listener(const cluster *k, pid_t *pid)
 {
-    double until_s = adli_monotonic_s() + STOP_S;
-    while (adli_monotonic_s() < until_s) {
-        if (kill(pid, 0) != 0 && errno == ESRCH)
-            return EXIT_DONE;
-        pause_ms(50);
+    for (;;) {
+        *pid = local_listener(k);
+        if (*pid <= 1)
+            return -1;
+        int fd = pidfd_open(*pid, 0);
+        if (fd >= 0 && local_listener(k) == *pid)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        else if (errno != ESRCH)
+            return -1;
     }
+}
+
+static int end_process(int fd, pid_t pid)
+{
+    if (pidfd_send_signal(fd, SIGTERM, NULL, 0) != 0 && errno != ESRCH)
+        return problem("down", EXIT_REFUSED, "process %ld: %s", (long)pid, strerror(errno));
+    double until_s = adli_monotonic_s() + STOP_S, left_s;
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    while ((left_s = until_s - adli_monotonic_s()) > 0)
+        if (poll(&ended, 1, (int)(left_s * 1e3) + 1) == 1)
+            return EXIT_DONE;
     return problem("down", EXIT_TIMEOUT, "the scheduler (process %ld) has not ended after %.0f s",
                    (long)pid, STOP_S);
 }
 
-int take_down(cluster *k, bool stop_jobs)
+static int stop_scheduler(cluster *k, int fd, pid_t pid, bool stop_jobs)
 {
-    pid_t pid = local_listener(k);
-    if (pid <= 1)
-        return problem("down", EXIT_NO_CLUSTER, "no cluster is running (socket %s does not answer)",
-                       k->server.socket_path);
     int status = stop_jobs ? drain_all(k) : EXIT_DONE;
     if (status == EXIT_DONE && stop_jobs)
         status = await_idle(k);
@@ -94,11 +112,23 @@ int take_down(cluster *k, bool stop_jobs)
                 "down; to go on: adaptdl up\n");
     if (status != EXIT_DONE)
         return status;
-    if (kill(pid, SIGTERM) != 0 && errno != ESRCH)
-        return problem("down", EXIT_REFUSED, "process %ld: %s", (long)pid, strerror(errno));
-    status = await_exit(pid);
+    status = end_process(fd, pid);
     if (status == EXIT_DONE)
         printf("stopped\n");
+    return status;
+}
+
+int take_down(cluster *k, bool stop_jobs)
+{
+    pid_t pid;
+    int fd = open_listener(k, &pid);
+    if (fd < 0 && pid > 1)
+        return problem("down", EXIT_REFUSED, "process %ld: %s", (long)pid, strerror(errno));
+    if (fd < 0)
+        return problem("down", EXIT_NO_CLUSTER, "no cluster is running (socket %s does not answer)",
+                       k->server.socket_path);
+    int status = stop_scheduler(k, fd, pid, stop_jobs);
+    close(fd);
     return status;
 }
 

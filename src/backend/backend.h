@@ -128,6 +128,12 @@ typedef struct adli_opened {
 /* Closes and frees what is still there. */
 void adli_opened_fini(adli_opened *opened);
 
+/* Is it a failure of start that is no one's fault and may not come again? */
+static inline bool adli_start_later(adl_status status)
+{
+    return status == ADL_ENOMEM || status == ADL_ETIMEOUT;
+}
+
 typedef struct adli_backend_ops {
     /* *nodes: [*count], the backend's: those there are now. Nodes come and go; a name may come back. One that
      * is not in the answer any more is lost, and so are the members on it. */
@@ -135,13 +141,14 @@ typedef struct adli_backend_ops {
     /* How many nodes the scheduler would like there to be. Advice: a backend that cannot add or remove any
      * (local) leaves it at that. EINVAL: negative. */
     adl_status (*scale)(void *self, int desired_nodes);
-    /* The nodes are these from now on. NULL: the backend finds its nodes by itself. EINVAL: nothing was
-     * changed. */
+    /* The nodes are these from now on. EINVAL (nodes NULL, for one): nothing was changed. A backend that finds its
+     * nodes by itself has no such function. */
     adl_status (*declare)(void *self, const struct adli_nodes *nodes);
 
     /* Starts those of the members that were never started. ENOENT: no such node, EINVAL: the spec, ESTATE: the
      * group was forgotten; then nothing was started. EIO: some may have been; calling again goes on from
-     * there. A member that cannot be executed is no failure of start: it is observed FAILED with
+     * there. ENOMEM, ETIMEOUT: the same, and nothing is wrong with the job: there is no room for a process just now,
+     * or the machine is too busy to start one in time. What was started runs on; ask again later. A member that cannot be executed is no failure of start: it is observed FAILED with
      * CANNOT_RUN. */
     adl_status (*start)(void *self, const adli_start *start);
 
@@ -190,6 +197,10 @@ struct adli_backend {
     const adli_backend_ops *ops;
     void *self;
 };
+
+/* EINVAL: no name of a group, or no start that any backend would take; the text says why. */
+ADL_MUST adl_status adli_member_check(const char *uid, int group);
+ADL_MUST adl_status adli_start_check(const adli_start *start);
 
 /* ---- the backends there are ---- */
 

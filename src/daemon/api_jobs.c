@@ -61,7 +61,7 @@ adli_httpd_verdict adli_api_list_jobs(void *user, adli_httpd_request *request)
 adli_httpd_verdict adli_api_submit(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;
-    bool dry, yaml = false, archive = false;
+    bool dry, yaml = false, archive = false, known = false;
     size_t length;
     const char *body = adli_httpd_body(request, &length);
     if (!adli_api_query_bool(request, "dryRun", &dry))
@@ -69,9 +69,10 @@ adli_httpd_verdict adli_api_submit(void *user, adli_httpd_request *request)
     adli_api_job_type(request, &yaml, &archive);
     adli_buf out = answer_buf();
     adl_status status =
-        archive ? adli_core_submit_archive(api->core, adli_httpd_body_file(request), dry, &out)
-                : adli_core_submit(api->core, body, length, yaml, dry, &out);
-    adli_api_answer(request, status, dry ? 200 : 201, &out);
+        archive
+            ? adli_core_submit_archive(api->core, adli_httpd_body_file(request), dry, &known, &out)
+            : adli_core_submit(api->core, body, length, yaml, dry, &known, &out);
+    adli_api_answer(request, status, dry || known ? 200 : 201, &out);
     return ADLI_HTTPD_DONE;
 }
 

@@ -362,6 +362,7 @@ void adli_core_stop(adli_core *core)
     adli_core_wake(core);
     pthread_join(core->thread, NULL);
     core->running = false;
+    adli_core_end_drain(core);
     pthread_mutex_lock(&core->wake_lock);
     if (core->wake)
         core->wake(core->wake_user);

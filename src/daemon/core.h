@@ -53,14 +53,15 @@ void adli_core_free(adli_core *core);
 /* ---- jobs (JSON shapes: docs/api.md) ---- */
 
 /* body: a job file, JSON or YAML (yaml true). Appends the Job created. EINVAL names line and field;
- * ESTATE: the name is taken. dry_run: only checks. */
+ * ESTATE: the name is taken. dry_run: only checks. *known (may be NULL): a job with its own uid was
+ * there already. */
 ADL_MUST adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bool yaml,
-                                     bool dry_run, adli_buf *out);
+                                     bool dry_run, bool *known, adli_buf *out);
 /* The same with files: a tar archive (src/image) whose first entry job.yaml or job.json is the job file
  * and whose entries below image/ are the files of its image; they become the job's "source" directory.
  * The archive is the caller's to remove. */
 ADL_MUST adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool dry_run,
-                                             adli_buf *out);
+                                             bool *known, adli_buf *out);
 ADL_MUST adl_status adli_core_jobs(adli_core *core, const char *namespace_or_null,
                                    const char *phase_or_null, adli_buf *out);
 ADL_MUST adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli_buf *out);

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_TURNS = 8, LONGEST_WAIT_S = 60 };
+enum { MAX_TURNS = 8, LONGEST_WAIT_S = 60, START_PAUSE_MAX_S = 30 };
 
 /* ---- lists ---- */
 
@@ -82,15 +82,18 @@ static void note_order(adli_core *core, const adl_order *order)
     case ADL_START:
         job->do_start = true;
         job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
+        job->start_again_s = job->start_pause_s = 0;
         break;
     case ADL_TERMINATE:
     case ADL_KILL:
         job->do_terminate = true;
+        job->start_again_s = 0;
         job->do_kill |= order->action == ADL_KILL;
         break;
     case ADL_CLEAN:
         job->cleaned = order->group;
         job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
+        job->start_again_s = 0;
         break;
     case ADL_NOTHING:
         break;
@@ -283,16 +286,45 @@ static void decide(adli_core *core, double now_s)
 
 /* ---- act ---- */
 
+/* Nothing is wrong with the job: it keeps what was started of it, and the rest follows. */
+static void start_later(adli_kept_job *job, int group, double now_s)
+{
+    job->start_pause_s =
+        job->start_pause_s > 0 ? fmin(2 * job->start_pause_s, START_PAUSE_MAX_S) : 1;
+    job->start_again_s = now_s + job->start_pause_s;
+    adli_say(ADL_LOG_WARNING, "job %s: group %d is not all started yet, tried again in %g s: %s",
+             job->id, group, job->start_pause_s, adl_error());
+}
+
+/* Starts that are due again. */
+static void start_again(adli_core *core, double now_s)
+{
+    for (adli_kept_job *job = adli_core_busy(core, NULL); job; job = adli_core_busy(core, job)) {
+        if (job->start_again_s == 0 || now_s < job->start_again_s)
+            continue;
+        job->start_again_s = 0;
+        job->do_start = true;
+        adli_core_plan(core, job);
+    }
+}
+
 static void start_group(adli_core *core, adli_kept_job *job, double now_s)
 {
     const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
     job->do_start = false;
+    job->start_again_s = 0;
     if (info->life->phase != ADL_STARTING)
         return; /* stopped before it was started */
     adl_status status =
         adli_core_start_group(core, job, info->life->group, info->placed, info->placed_count);
-    if (status == ADL_OK)
+    if (status == ADL_OK) {
+        job->start_pause_s = 0;
         return;
+    }
+    if (adli_start_later(status)) {
+        start_later(job, info->life->group, now_s);
+        return;
+    }
     adl_observed seen = {.started = info->placed_count};
     if (status == ADL_ENOENT) /* the node has just gone */
         seen.interrupted = info->placed_count;
@@ -354,6 +386,8 @@ static double deadline(adli_core *core, double now_s)
             double grace_s = job->spec.grace_s >= 0 ? job->spec.grace_s : core->config.grace_s;
             next = fmin(next, life->stop_since_s + grace_s);
         }
+        if (job->start_again_s > 0)
+            next = fmin(next, job->start_again_s);
         if (info->placed_count > 0)
             next = fmin(next, job->sampled_s + core->config.history_s);
     }
@@ -380,6 +414,7 @@ static bool turn(adli_core *core, double now_s)
     if (adli_core_refresh_nodes(core, false) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "nodes: %s", adl_error());
     adli_core_observe(core, now_s);
+    start_again(core, now_s);
     advance(core, now_s);
     place_new(core, now_s);
     decide(core, now_s);

@@ -122,6 +122,9 @@ typedef struct adli_kept_job {
         traceback_before; /* adli_traceback_print of the last failure, the one before */
     int traceback_group;  /* of the last */
     bool lost_start;      /* backend->start failed: failure_* says why */
+    /* backend->start could not start all for want of room: when it is asked again (0: need not be), and how long
+     * after the last time that is */
+    double start_again_s, start_pause_s;
     double sampled_s;
     bool was_placed; /* start-at-once was tried */
     int *before;     /* [before_count] wanted allocation before the last round */
@@ -285,6 +288,12 @@ bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool draine
                     size_t size);
 /* Reads adli_core_drain_all's mark from the store. */
 ADL_MUST adl_status adli_core_load_draining(adli_core *core);
+/* The scheduler ends in order. A drain of all nodes that left nothing running has done its work, and whoever starts
+ * the next scheduler wants jobs to run. */
+void adli_core_end_drain(adli_core *core);
+/* Before there was a drain of all nodes, `down` drained them one by one and wrote down which, for the next `up` to
+ * undo: the file drained-by-down. */
+ADL_MUST adl_status adli_core_take_old_drain(adli_core *core);
 
 /* ---- core_control.c ---- */
 /* One turn of the controller; returns when it wants the next at the latest. Tests call it directly. */

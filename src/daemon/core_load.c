@@ -279,6 +279,8 @@ adl_status adli_core_load(adli_core *core)
     if (status == ADL_OK)
         status = adli_store_drained(core->store, drained, core);
     if (status == ADL_OK)
+        status = adli_core_take_old_drain(core);
+    if (status == ADL_OK)
         status = adli_core_load_draining(core);
     if (status == ADL_OK)
         status = adli_core_finish_submissions(core);

@@ -3,11 +3,14 @@
  * people see what became of it; then its place is the next newcomer's, and the table's end is cut off. */
 #include "daemon/core_impl.h"
 
+#include "base/file.h"
 #include "base/json_write.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Kubernetes lets a node take 110 pods when nothing else is said. */
 enum { PODS = 0, PODS_DEFAULT = 110, ELSEWHERE = ADL_MAX_RESOURCES - 1 };
@@ -373,6 +376,59 @@ adl_status adli_core_load_draining(adli_core *core)
     char value[8];
     adl_status status = adli_store_get(core->store, "draining", value, sizeof value);
     core->draining = strcmp(value, "1") == 0;
+    return status;
+}
+
+void adli_core_end_drain(adli_core *core)
+{
+    for (int j = -1; (j = adl_cluster_busy(core->cluster, j)) >= 0;)
+        if (adl_cluster_job(core->cluster, j)->placed_count > 0)
+            return; /* it was interrupted: the next scheduler goes on with it */
+    pthread_mutex_lock(&core->changes);
+    if (core->draining) {
+        adli_store_begin(core->store);
+        adli_store_set(core->store, "draining", "0");
+        if (adli_store_commit(core->store) != ADL_OK)
+            adli_say(ADL_LOG_WARNING, "the nodes stay drained: %s", adl_error());
+    }
+    pthread_mutex_unlock(&core->changes);
+}
+
+/* The next line of *at, cut off; NULL: no more. */
+static char *next_line(char **at)
+{
+    char *line = *at, *end = line ? strchr(line, '\n') : NULL;
+    if (!line || !*line)
+        return NULL;
+    *at = end ? end + 1 : NULL;
+    if (end)
+        *end = '\0';
+    return line;
+}
+
+adl_status adli_core_take_old_drain(adli_core *core)
+{
+    char path[4096];
+    adli_buf names;
+    snprintf(path, sizeof path, "%s/drained-by-down", core->state_dir);
+    adli_buf_init(&names, 1 << 20);
+    adl_status status = adli_file_read(path, &names);
+    if (status != ADL_OK) { /* nearly always: there is none */
+        adli_buf_fini(&names);
+        return status == ADL_ENOENT ? ADL_OK : status;
+    }
+    adli_store_begin(core->store);
+    char *at = names.data;
+    for (char *name; (name = next_line(&at));) {
+        adli_store_drain(core->store, name, false);
+        for (int n = 0; n < core->node_count; n++)
+            if (strcmp(core->nodes[n].name, name) == 0)
+                core->nodes[n].drained = false;
+    }
+    status = adli_store_commit(core->store);
+    adli_buf_fini(&names);
+    if (status == ADL_OK && unlink(path) != 0)
+        status = adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
     return status;
 }
 

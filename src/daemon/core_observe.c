@@ -233,15 +233,21 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     adl_status status = core->backend->ops->observe(core->backend->self, job->uid, group,
                                                     core->scratch, wanted, &count);
     if (status == ADL_ENOENT && phase == ADL_STARTING) {
+        if (job->start_again_s > 0) /* it is tried again then */
+            return;
         job->do_start = true;
         adli_core_plan(core, job);
         return;
     }
     adl_observed seen = {.started = wanted, .interrupted = wanted};
-    if (status != ADL_OK && status != ADL_ENOENT) {
+    if (status != ADL_OK && status != ADL_ENOENT)
         adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
-        return;
+    if (status == ADL_ECORRUPT) { /* nobody will ever know what became of it: it ends */
+        core->backend->ops->forget(core->backend->self, job->uid, group);
+        status = ADL_ENOENT;
     }
+    if (status != ADL_OK && status != ADL_ENOENT)
+        return;
     if (status == ADL_OK) {
         count = count < wanted ? count : wanted;
         for (int i = 0; i < count; i++)

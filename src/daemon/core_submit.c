@@ -273,7 +273,7 @@ static adl_status unpack(const adli_core *core, const char *tar, const char *inc
 
 /* tar may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
 static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, bool dry_run,
-                         adli_buf *out)
+                         bool *known, adli_buf *out)
 {
     char incoming[PATH_SIZE];
     incoming_path(core, job->uid, incoming);
@@ -308,19 +308,21 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
         adli_dirs_remove(AT_FDCWD, incoming);
     if (!committed)
         adli_core_job_free(job);
+    if (known)
+        *known = found;
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 
 adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bool yaml,
-                            bool dry_run, adli_buf *out)
+                            bool dry_run, bool *known, adli_buf *out)
 {
     adli_kept_job *job;
     adl_status status = new_job(body, length, yaml, &job);
-    return status == ADL_OK ? submit(core, job, NULL, dry_run, out) : status;
+    return status == ADL_OK ? submit(core, job, NULL, dry_run, known, out) : status;
 }
 
 adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool dry_run,
-                                    adli_buf *out)
+                                    bool *known, adli_buf *out)
 {
     adli_kept_job *job = NULL;
     adli_buf body;
@@ -331,6 +333,6 @@ adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool 
         status = new_job(body.data ? body.data : "", body.length, yaml, &job);
     adli_buf_fini(&body);
     if (status == ADL_OK)
-        status = submit(core, job, tar_path, dry_run, out);
+        status = submit(core, job, tar_path, dry_run, known, out);
     return status == ADL_ECORRUPT ? ADL_EINVAL : status; /* a damaged archive is the client's */
 }

@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,23 +135,104 @@ static adl_status connect_one(exchange *x, const struct addrinfo *to, double unt
     return status;
 }
 
-/* Every address of the host in turn; the connecting has its own, shorter limit. */
-static adl_status connect_to(exchange *x, const adli_url *url)
+/* A host's name being looked up, which may take as long as the resolver likes. Whoever is the second to let go of it,
+ * the thread that asks or the one that waits, frees it. */
+typedef struct lookup {
+    atomic_int holders;
+    int done; /* eventfd: readable once error and list are there */
+    int error;
+    struct addrinfo *list;
+    char host[ADLI_HOST_MAX + 1], port[6];
+} lookup;
+
+static void let_go(lookup *l)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list = NULL;
-    int error = getaddrinfo(url->host, url->port, &hints, &list);
-    if (error != 0)
-        return fail(x, ADL_ENET, gai_strerror(error));
-    double until_s = adli_monotonic_s() + CONNECT_TIMEOUT_MS / 1000.0;
-    if (until_s > x->until_s)
-        until_s = x->until_s;
+    if (atomic_fetch_sub(&l->holders, 1) > 1)
+        return;
+    if (l->list)
+        freeaddrinfo(l->list);
+    close(l->done);
+    free(l);
+}
+
+static void *look_up(void *opaque)
+{
+    lookup *l = opaque;
+    uint64_t one = 1;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+    l->error = getaddrinfo(l->host, l->port, &hints, &l->list);
+    if (write(l->done, &one, sizeof one) < 0) {
+        /* It never was written before: it cannot be full. */
+    }
+    let_go(l);
+    return NULL;
+}
+
+static lookup *lookup_new(const adli_url *url)
+{
+    lookup *l = adli_calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    atomic_init(&l->holders, 1);
+    snprintf(l->host, sizeof l->host, "%s", url->host);
+    snprintf(l->port, sizeof l->port, "%s", url->port);
+    if (l->done >= 0)
+        return l;
+    free(l);
+    return NULL;
+}
+
+/* A number is no question for a resolver; anything else is asked by a thread, so that it can be left alone. */
+static adl_status resolve(exchange *x, lookup *l)
+{
+    const struct addrinfo number = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    adl_status status = ADL_OK;
+    l->error = getaddrinfo(l->host, l->port, &number, &l->list);
+    if (l->error == EAI_NONAME) {
+        pthread_t thread;
+        atomic_fetch_add(&l->holders, 1);
+        if (pthread_create(&thread, NULL, look_up, l) != 0) {
+            atomic_fetch_sub(&l->holders, 1);
+            return fail(x, ADL_ENOMEM, "no thread to look its host up");
+        }
+        pthread_detach(thread);
+        x->fd = l->done;
+        status = wait_for(x, POLLIN, x->until_s);
+        x->fd = -1;
+    }
+    if (status == ADL_OK && l->error != 0)
+        status = fail(x, ADL_ENET, gai_strerror(l->error));
+    return status;
+}
+
+/* Every address in turn. The connecting has its own, shorter limit, of which one that does not answer takes no more
+ * than its share. */
+static adl_status connect_any(exchange *x, const struct addrinfo *list)
+{
+    int left = 0;
+    for (const struct addrinfo *at = list; at; at = at->ai_next)
+        left++;
+    double until_s = fmin(adli_monotonic_s() + CONNECT_TIMEOUT_MS / 1000.0, x->until_s);
     adl_status status = fail(x, ADL_ENET, "the host has no address");
-    for (const struct addrinfo *at = list; at; at = at->ai_next) {
-        status = connect_one(x, at, until_s);
-        if (status != ADL_ENET)
+    for (const struct addrinfo *at = list; at; at = at->ai_next, left--) {
+        double now_s = adli_monotonic_s();
+        status = connect_one(x, at, now_s + (until_s - now_s) / left);
+        if (status != ADL_ENET && status != ADL_ETIMEOUT)
             break;
     }
-    freeaddrinfo(list);
+    return status;
+}
+
+static adl_status connect_to(exchange *x, const adli_url *url)
+{
+    lookup *l = lookup_new(url);
+    if (!l)
+        return fail(x, ADL_ENOMEM, "no memory to look its host up");
+    adl_status status = resolve(x, l);
+    if (status == ADL_OK)
+        status = connect_any(x, l->list);
+    let_go(l);
     return status;
 }
 

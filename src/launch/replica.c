@@ -139,6 +139,7 @@ out:
 
 void adli_replica_fini(adli_replica *replica)
 {
+    adli_ward_fini(&replica->ward);
     close_all(&replica->out.fd, 1);
     close_all(&replica->err.fd, 1);
     adli_buf_fini(&replica->out.line);

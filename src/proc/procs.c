@@ -154,16 +154,18 @@ int adli_procs_kill_below(pid_t root)
     return alive;
 }
 
-int adli_procs_children(pid_t parent, pid_t group, pid_t *out, int capacity)
+pid_t *adli_procs_children(pid_t parent, pid_t group, size_t *count)
 {
-    size_t count;
-    int found = 0;
-    process *all = read_all(&count);
-    for (size_t i = 0; i < count && found < capacity; i++)
-        if (all[i].parent == parent && all[i].group == group && !all[i].zombie)
-            out[found++] = all[i].id;
+    size_t all_count, capacity = 0;
+    pid_t *out = NULL;
+    *count = 0;
+    process *all = read_all(&all_count);
+    for (size_t i = 0; i < all_count; i++)
+        if (all[i].parent == parent && all[i].group == group && !all[i].zombie &&
+            adli_grow(&out, &capacity, *count + 1, sizeof *out) == 0)
+            out[(*count)++] = all[i].id;
     free(all);
-    return found;
+    return out;
 }
 
 /* Proportional set size without file pages, which the kernel can drop. */

@@ -13,8 +13,8 @@
  * pass: what is born meanwhile is found by the next. */
 int adli_procs_kill_below(pid_t root);
 
-/* Living children of the process that are in that process group: at most `capacity`. Returns how many. */
-int adli_procs_children(pid_t parent, pid_t group, pid_t *out, int capacity);
+/* Living children of the process that are in that process group: [*count], to be freed; may be NULL for none. */
+pid_t *adli_procs_children(pid_t parent, pid_t group, size_t *count);
 
 /* Bytes of memory that the descendants of root use, each shared page counted once among them. The exact
  * figure is asked for only when a quick upper bound passes `enough`; else the bound is returned. */

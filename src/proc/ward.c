@@ -1,10 +1,19 @@
 #include "proc/ward.h"
 
+#include "base/mem.h"
 #include "proc/procs.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+void adli_ward_fini(adli_ward *ward)
+{
+    free(ward->told);
+    ward->told = NULL;
+    ward->told_count = ward->told_capacity = 0;
+}
 
 void adli_ward_ask(adli_ward *ward)
 {
@@ -24,7 +33,7 @@ void adli_ward_kill(adli_ward *ward)
 
 static bool was_told(const adli_ward *ward, pid_t id)
 {
-    for (int i = 0; i < ward->told_count; i++)
+    for (size_t i = 0; i < ward->told_count; i++)
         if (ward->told[i] == id)
             return true;
     return false;
@@ -32,14 +41,18 @@ static bool was_told(const adli_ward *ward, pid_t id)
 
 static void pass_on(adli_ward *ward)
 {
-    pid_t children[ADLI_WARD_TOLD];
-    int count = adli_procs_children(getpid(), ward->id, children, ADLI_WARD_TOLD);
-    for (int i = 0; i < count && ward->told_count < ADLI_WARD_TOLD; i++) {
+    size_t count;
+    pid_t *children = adli_procs_children(getpid(), ward->id, &count);
+    for (size_t i = 0; i < count; i++) {
         if (children[i] == ward->id || was_told(ward, children[i]))
             continue;
-        ward->told[ward->told_count++] = children[i];
+        /* one that cannot be remembered may be told twice, which is better than not at all */
+        if (adli_grow(&ward->told, &ward->told_capacity, ward->told_count + 1,
+                      sizeof *ward->told) == 0)
+            ward->told[ward->told_count++] = children[i];
         kill(children[i], SIGTERM);
     }
+    free(children);
 }
 
 void adli_ward_note(adli_ward *ward, pid_t id, int status, double now_s)

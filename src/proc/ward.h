@@ -12,8 +12,6 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { ADLI_WARD_TOLD = 16 };
-
 typedef struct adli_ward {
     pid_t id; /* of the program, and of its process group; 0: never started */
     bool asked, killed;
@@ -22,9 +20,12 @@ typedef struct adli_ward {
     bool ended;   /* the program has; see adli_ward_over */
     int status;   /* of waitpid, once ended */
     double ended_s;
-    pid_t told[ADLI_WARD_TOLD]; /* what was left by shells that died when they were asked to stop */
-    int told_count;
+    pid_t *told; /* [told_count] what was left by shells that died when they were asked to stop */
+    size_t told_count, told_capacity;
 } adli_ward;
+
+/* Frees what it remembers; the program stays as it is. */
+void adli_ward_fini(adli_ward *ward);
 
 /* SIGTERM to the program. */
 void adli_ward_ask(adli_ward *ward);

@@ -21,13 +21,19 @@ adli_fate adli_fate_of(int exit_code)
 /* A peer's end is felt at once where a connection breaks, and after a time-out where it does not. The other way
  * round there is only what it takes to notice an end and write it down on a busy machine. */
 static const double felt_s = 10, noticed_s = 1;
+/* A machine that has vanished closes no connection: that is felt by time-outs alone. */
+static const double missed_s = 30;
 
 static bool explains(const adl_life *life, const adli_end *left, const adli_end *died)
 {
     double since_s = left->ended_s > 0 && died->ended_s > 0 ? died->ended_s - left->ended_s : -1e9;
     bool stopping = life->phase == ADL_STOPPING;
-    if (left->fate == ADLI_FATE_TAKEN)
-        return true;
+    if (left->fate == ADLI_FATE_TAKEN) {
+        /* its loss may be noticed long after it, but not by us before we stopped the others for another reason */
+        bool first = stopping && died->ended_s > 0 && died->ended_s < life->stop_since_s &&
+                     left->ended_s >= life->stop_since_s;
+        return !first && since_s < missed_s;
+    }
     if (left->fate != ADLI_FATE_LEFT)
         return false;
     if (stopping && died->ended_s >= life->stop_since_s) /* all were asked */

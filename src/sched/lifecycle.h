@@ -41,7 +41,8 @@ typedef struct adli_end {
 } adli_end;
 
 /* Has this replica of the group failed? No when it only died for want of a peer, which is so when one was
- * taken, or when one has left within the seconds before; and when all were asked to stop, if one has left within
+ * taken, at most seconds before (or noticed since, unless the group was being stopped by then), or when one has left
+ * within the seconds before; and when all were asked to stop, if one has left within
  * seconds before or after: between the first that goes and the last there is no order. */
 bool adli_end_failed(const adl_life *life, const adli_end *ends, int count, int which);
 /* Counts: everything of adl_observed but what the scheduler wants. */

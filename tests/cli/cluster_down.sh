@@ -42,4 +42,20 @@ interrupt TERM
 (sleep 1; : >"$tmp/go") &
 call up --nodes 3 --slots 1 --interval 1; check up_with_options_ends_it_first 0 'is ended first' '^stopped$' 'cluster of 3 nodes with 3 slots'
 call wait --for Running --timeout 50 slow waits; check all_jobs_run 0
+# After a down that came to its end nothing is drained for whoever starts the scheduler without `up`.
+call down; check down_stops_all 0 '^stopped$'
+"$bin/adaptdl-sched" --state "$ADAPTDL_STATE" --nodes 3 --slots 1 --interval 1 >"$tmp/sched.log" 2>&1 & sched=$!
+answers() { call nodes; [ $rc -eq 0 ]; }
+eventually answers || not_ok the_scheduler_answers "it does not"
+call nodes; check nothing_stays_drained 0 '^node-0 +Ready ' '^node-2 +Ready '
+call wait --for Running --timeout 50 waits; check jobs_run_without_up 0
+call down; check down_ends_a_scheduler_that_up_did_not_start 0 '^stopped$'
+wait $sched; rc=$?; check it_ended_in_order 0
+# up -v: its log says more
+call up --nodes 1 --slots 1 --interval 1; check up_is_not_verbose_by_itself 0
+call down
+grep -q 'round [0-9]*: ' "$ADAPTDL_STATE/daemon.log" && not_ok nothing_more_is_said "it is" || ok nothing_more_is_said
+call up -v --nodes 1 --slots 1 --interval 1; check up_v 0
+more() { grep -q 'round [0-9]*: [0-9]* of [0-9]* jobs changed, decided in' "$ADAPTDL_STATE/daemon.log"; }
+eventually more && ok up_v_says_more || not_ok up_v_says_more "$(tail -n 3 "$ADAPTDL_STATE/daemon.log")"
 finish

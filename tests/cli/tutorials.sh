@@ -56,6 +56,14 @@ if cc "${flags[@]}" -c "$tmp/pretend.c" -o "$tmp/pretend.o" >"$tmp/log" 2>&1 && 
 else
     not_ok the_backend_compiles "see above"
 fi
+# what of the conformance suite is for a backend that runs nothing
+if cc "${flags[@]}" "-I$root/tests" -o "$tmp/conforms" "$root"/tests/conformance/{test_conformance_names,suite,pretend}.c \
+    "$tmp/pretend.o" "$build"/src/{backend/libadl_backend,jobspec/libadl_jobspec,doc/libadl_doc,proc/libadl_proc,base/libadl_base}.a \
+    -ljansson -lyaml -lm -pthread >"$tmp/log" 2>&1 && "$tmp/conforms" >"$tmp/log" 2>&1; then
+    ok the_backend_passes_the_suite
+else
+    not_ok the_backend_passes_the_suite "see above"
+fi
 command=$(cd "$build" && ninja -t commands adaptdl-sched | grep -m 1 -- ' -o bin/adaptdl-sched ')
 (cd "$build" && eval "$(sed "s|^: && ||; s| -o bin/adaptdl-sched | -o $tmp/adaptdl-sched $tmp/pretend.o $tmp/backend.o |" <<<"$command")") >"$tmp/log" 2>&1
 if [ -x "$tmp/adaptdl-sched" ]; then ok and_links_too; else not_ok and_links_too "see above"; fi
@@ -70,7 +78,7 @@ export ADAPTDL_STATE=$tmp/state ADAPTDL_PRETEND_S=2
 "$tmp/adaptdl-sched" --config "$tmp/sched.yaml" --nodes 100 --interval 1 >"$tmp/log" 2>&1 &
 pid=$!
 for _ in $(seq 300); do "$bin/adaptdl" nodes >"$tmp/nodes" 2>/dev/null && break; sleep 0.1; done
-if [ "$(grep -c pretended- "$tmp/nodes")" -eq 100 ]; then ok its_nodes_are_there; else not_ok its_nodes_are_there "$(head -n 3 "$tmp/nodes")"; fi
+if [ "$(grep -c '^node-' "$tmp/nodes")" -eq 100 ]; then ok its_nodes_are_there; else not_ok its_nodes_are_there "$(head -n 3 "$tmp/nodes")"; fi
 jobs=()
 for _ in 1 2 3 4 5; do jobs+=("$("$bin/adaptdl" submit "$tmp/job.yaml")"); done
 if timeout 120 "$bin/adaptdl" wait "${jobs[@]}" >"$tmp/wait" 2>&1; then ok jobs_run_to_their_end; else not_ok jobs_run_to_their_end "$(cat "$tmp/wait")"; fi

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const family =
@@ -83,6 +84,48 @@ TEST(a_damaged_result_is_a_lost_replica)
                 ADL_ECORRUPT, "plan");
     site->backend->ops->forget(site->backend->self, "job", 1);
     CHECK(adlt_gone(site, "job", 1));
+    CLOSE();
+}
+
+/* Whatever else is lost with a plan: what runs by it ends when it is forgotten. */
+TEST(an_unreadable_plan_leaves_nothing_running)
+{
+    char path[256];
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 2, family));
+    CHECK(adlt_wait_log(site, "job", 1, 0, "up") && adlt_wait_log(site, "job", 1, 1, "up"));
+    CHECK(adlt_backend.leftovers(site->state) > 0);
+    snprintf(path, sizeof path, "%s/jobs/job/groups/1/plan", site->state);
+    CHECK(truncate(path, 20) == 0);
+    REQUIRE_OK(adlt_reopen(site));
+    site->backend->ops->forget(site->backend->self, "job", 1);
+    CHECK(adlt_gone(site, "job", 1));
+    CLOSE(); /* counts what is left */
+}
+
+/* A job owns its directories, and may put links there. */
+TEST(files_are_only_the_jobs_own)
+{
+    char path[256], elsewhere[256];
+    adli_opened opened;
+    struct stat info;
+    OPEN();
+    snprintf(path, sizeof path, "%s/jobs/asks", site->state);
+    CHECK_OK(backend->ops->open_file(backend->self, "asks", "/adaptdl/share", &opened));
+    CHECK(opened.directory && opened.count == 0);
+    adli_opened_fini(&opened);
+    CHECK_FAILS(backend->ops->open_file(backend->self, "asks", "/adaptdl/share/x", &opened),
+                ADL_ENOENT, "share/x");
+    CHECK(stat(path, &info) != 0); /* asking makes nothing */
+    CHECK_OK(adlt_start(site, "job", 1, 1, "echo mine > $DIR/file"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    snprintf(path, sizeof path, "%s/jobs/job/share", site->state);
+    snprintf(elsewhere, sizeof elsewhere, "%s/jobs/job/away", site->state);
+    CHECK(rename(path, elsewhere) == 0 && symlink("/etc", path) == 0);
+    CHECK_FAILS(backend->ops->open_file(backend->self, "job", "/adaptdl/share/passwd", &opened),
+                ADL_ESTATE, "leads out");
+    CHECK_FAILS(backend->ops->open_file(backend->self, "job", "/adaptdl/share", &opened),
+                ADL_ESTATE, "leads out");
     CLOSE();
 }
 
@@ -173,6 +216,14 @@ TEST(gpus_stay_with_their_nodes)
     CHECK_STR(seen_on(site, "one", "b", 2), "2,3\n"); /* as before */
     CHECK_STR(seen_on(site, "two", "c", 1), "0\n");   /* a is gone */
     CHECK_STR(seen_on(site, "three", "d", 2), "GPU-x,GPU-y\n");
+    CLOSE();
+}
+
+TEST(no_nodes_at_all_are_refused)
+{
+    OPEN();
+    CHECK_FAILS(backend->ops->declare(backend->self, NULL), ADL_EINVAL, "nodes");
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_MEMBER_WAITING);
     CLOSE();
 }
 

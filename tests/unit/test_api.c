@@ -50,22 +50,25 @@ static adl_status answer(const char *text, adli_buf *out)
 }
 
 adl_status adli_core_submit(adli_core *c, const char *body, size_t length, bool yaml, bool dry_run,
-                            adli_buf *out)
+                            bool *known, adli_buf *out)
 {
     if (c->next != ADL_OK)
         return adli_fail(c->next, "line 3: spec.template: \"wrong\"");
     adli_buf_printf(out, "{\"length\":%zu,\"first\":\"%c\",\"yaml\":%d,\"dry\":%d}", length,
                     body[0], yaml, dry_run);
+    *known = memchr(body, '!', length) != NULL;
     return ADL_OK;
 }
 
-adl_status adli_core_submit_archive(adli_core *c, const char *tar_path, bool dry_run, adli_buf *out)
+adl_status adli_core_submit_archive(adli_core *c, const char *tar_path, bool dry_run, bool *known,
+                                    adli_buf *out)
 {
     struct stat info = {0};
     if (stat(tar_path, &info) != 0)
         return adli_fail(ADL_EIO, "no archive");
     c->archive_bytes = info.st_size;
     (void)dry_run;
+    *known = false;
     return answer("{\"archive\":1}", out);
 }
 
@@ -351,6 +354,8 @@ TEST(jobs_and_nodes)
     char headers[256];
     snprintf(headers, sizeof headers, "%sContent-Type: application/json\r\n", OPERATOR);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{}", "\"yaml\":0,\"dry\":0"), 201);
+    /* one that was there already was not created */
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{!}", "\"dry\":0"), 200);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs?dryRun=1", headers, "{}", "\"dry\":1"), 200);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs?dryRun=perhaps", headers, "{}", "dryRun"), 400);
     core.next = ADL_EINVAL;

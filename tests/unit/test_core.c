@@ -1,6 +1,7 @@
 /* The daemon's core with a backend that only pretends and a clock that the test moves: what callers see,
  * what is written down and what is asked of the backend. */
 #include "adaptdl/snapshot.h"
+#include "base/file.h"
 #include "core_world.h"
 #include "image/image.h"
 
@@ -50,7 +51,7 @@ TEST(names_are_unique_and_generated)
     REQUIRE_OK(submit_text(&w, generated));
     adli_buf_clear(&w.out);
     REQUIRE_OK(
-        adli_core_submit(w.core, generated, strlen(generated), true, true, &w.out)); /* dry */
+        adli_core_submit(w.core, generated, strlen(generated), true, true, NULL, &w.out)); /* dry */
     adli_buf_clear(&w.out);
     REQUIRE_OK(adli_core_jobs(w.core, "default", "Pending", &w.out));
     int names = 0;
@@ -79,6 +80,7 @@ TEST(a_submission_with_a_uid_may_be_repeated)
     char first[256], name[64];
     REQUIRE_OK(open_world(&w, 1, 4));
     REQUIRE_OK(submit_uid(&w, "generateName: job-", uid, "sleep"));
+    CHECK(!w.known);
     json_t *root = NULL;
     REQUIRE_OK(adli_json_parse(w.out.data, w.out.length, &root));
     snprintf(name, sizeof name, "%s", json_string_value(json_object_get(root, "name")));
@@ -87,6 +89,7 @@ TEST(a_submission_with_a_uid_may_be_repeated)
     snprintf(first, sizeof first, "%.200s", w.out.data);
     for (int i = 0; i < 3; i++) {
         REQUIRE_OK(submit_uid(&w, "generateName: job-", uid, "sleep"));
+        CHECK(w.known);
         if (i == 0)
             CHECK(strncmp(w.out.data, first, 60) == 0); /* the same job: namespace, name, uid */
         CHECK(strstr(w.out.data, name));
@@ -198,13 +201,14 @@ TEST(a_job_brings_its_files)
     REQUIRE_OK(open_world(&w, 1, 1));
     REQUIRE(make_archive(&w, archive_job, tar, sizeof tar));
     adli_buf_clear(&w.out);
-    REQUIRE_OK(adli_core_submit_archive(w.core, tar, true, &w.out)); /* dry */
+    REQUIRE_OK(adli_core_submit_archive(w.core, tar, true, NULL, &w.out)); /* dry */
     CHECK(field(&w, "files", "phase") == NULL);
     adli_buf_clear(&w.out);
-    REQUIRE_OK(adli_core_submit_archive(w.core, tar, false, &w.out));
+    REQUIRE_OK(adli_core_submit_archive(w.core, tar, false, NULL, &w.out));
     snprintf(path, sizeof path, "%s/incoming", w.dir);
     CHECK_INT(entries_in(path), 0);
-    CHECK_FAILS(adli_core_submit_archive(w.core, tar, false, &w.out), ADL_ESTATE, "exists already");
+    CHECK_FAILS(adli_core_submit_archive(w.core, tar, false, NULL, &w.out), ADL_ESTATE,
+                "exists already");
     CHECK_INT(entries_in(path), 0);
     step(&w, 0);
     REQUIRE(w.fake->group_count == 1);
@@ -212,7 +216,8 @@ TEST(a_job_brings_its_files)
     snprintf(path, sizeof path, "%s/jobs/%s/source/workspace", w.dir, uid_of(&w, "files"));
     CHECK_INT(entries_in(path), 1);
     snprintf(path, sizeof path, "%s/hello.py", w.dir);
-    CHECK_FAILS(adli_core_submit_archive(w.core, path, false, &w.out), ADL_ENOENT, "hello.py");
+    CHECK_FAILS(adli_core_submit_archive(w.core, path, false, NULL, &w.out), ADL_ENOENT,
+                "hello.py");
     close_world(&w);
 }
 
@@ -574,6 +579,54 @@ TEST(a_start_that_fails_is_a_failure_of_the_job)
     close_world(&w);
 }
 
+/* No room for a process, or a machine too busy to start one in time: the group waits for the rest of it. */
+TEST(a_start_for_which_there_is_no_room_now_is_no_try)
+{
+    static const adl_status later[] = {ADL_ENOMEM, ADL_ETIMEOUT};
+    for (int i = 0; i < 2; i++) {
+        world w;
+        REQUIRE_OK(open_world(&w, 1, 1));
+        w.fake->start_fails = later[i];
+        REQUIRE_OK(submit(&w, "waits", "  maxRetries: 0\n"));
+        step(&w, 0);
+        step(&w, 1);
+        step(&w, 10);
+        CHECK_STR(text_of(&w, "waits", "phase"), "Starting");
+        CHECK_INT(int_of(&w, "waits", "failures"), 0);
+        w.fake->start_fails = ADL_OK;
+        step(&w, 0.1); /* too soon */
+        CHECK_INT(w.fake->starts, 0);
+        step(&w, 30);
+        CHECK_INT(w.fake->starts, 1);
+        step(&w, 1);
+        CHECK_STR(text_of(&w, "waits", "phase"), "Running");
+        CHECK_INT(int_of(&w, "waits", "group"), 1);
+        CHECK_INT(events_with(&w, "ReplicaFailed"), 0);
+        CHECK_INT(w.fake->broken, 0);
+        close_world(&w);
+    }
+}
+
+/* What cannot be read cannot be watched: it is ended, and the job goes on from its checkpoint. */
+TEST(a_group_that_cannot_be_observed_is_ended)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    REQUIRE_OK(submit(&w, "torn", "  maxRetries: 0\n"));
+    step(&w, 0);
+    CHECK_STR(text_of(&w, "torn", "phase"), "Running");
+    w.fake->observe_fails = ADL_ECORRUPT;
+    step(&w, 1);
+    w.fake->observe_fails = ADL_OK;
+    CHECK(w.fake->groups[0].forgotten);
+    step(&w, 30);
+    CHECK_STR(text_of(&w, "torn", "phase"), "Running");
+    CHECK_INT(int_of(&w, "torn", "group"), 2);
+    CHECK_INT(int_of(&w, "torn", "failures"), 0);
+    CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
 TEST(what_fits_nowhere_is_said)
 {
     world w;
@@ -632,6 +685,31 @@ TEST(draining_moves_replicas_and_is_remembered)
     CHECK_INT(events_with(&w, "NodeDrained"), 1);
     CHECK_INT(events_with(&w, "NodeUndrained"), 1);
     CHECK_INT(w.fake->broken, 0);
+    close_world(&w);
+}
+
+/* The scheduler before this one could not drain all nodes at once: it wrote down which it had drained. */
+TEST(what_an_older_down_drained_is_used_again)
+{
+    world w;
+    char path[128];
+    REQUIRE_OK(open_world(&w, 3, 1));
+    for (int n = 0; n < 3; n++) {
+        char name[16];
+        snprintf(name, sizeof name, "node-%d", n);
+        REQUIRE_OK(adli_core_drain(w.core, name, true, &w.out));
+    }
+    snprintf(path, sizeof path, "%s/drained-by-down", w.dir);
+    REQUIRE_OK(adli_file_write(path, "node-0\nnode-1\nnode-8\n", 21));
+    for (int i = 0; i < 2; i++) { /* and it stays so */
+        REQUIRE_OK(reopen(&w));
+        adli_buf_clear(&w.out);
+        REQUIRE_OK(adli_core_nodes(w.core, &w.out));
+        CHECK(strstr(w.out.data, "\"name\":\"node-0\",\"ready\":true,\"draining\":false"));
+        CHECK(strstr(w.out.data, "\"name\":\"node-1\",\"ready\":true,\"draining\":false"));
+        CHECK(strstr(w.out.data, "\"name\":\"node-2\",\"ready\":true,\"draining\":true"));
+        CHECK(access(path, F_OK) != 0);
+    }
     close_world(&w);
 }
 

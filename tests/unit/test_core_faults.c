@@ -211,7 +211,7 @@ static void *call(void *user)
                  "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: %s}\n"
                  "spec: {template: {spec: {containers: [{name: m, command: [a]}]}}}\n",
                  name);
-        CHECK_OK(adli_core_submit(w->core, text, strlen(text), true, false, &out));
+        CHECK_OK(adli_core_submit(w->core, text, strlen(text), true, false, NULL, &out));
         CHECK_OK(adli_core_hints(w->core, "default", name, good_hints, strlen(good_hints)));
         adli_buf_clear(&out);
         int64_t seq = 0;

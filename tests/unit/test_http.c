@@ -7,6 +7,39 @@
 #include "http/parse.h"
 #include "http_server.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <semaphore.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- names of hosts ------------------------------------------------------------------------------ */
+
+static sem_t resolver; /* slow.test is answered once it is posted */
+static int dead_port, live_port;
+
+/* In place of the system's: a name that takes its time, and one with an address that does not answer. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **out)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if ((hints->ai_flags & AI_NUMERICHOST) || !strstr(host, ".test"))
+        return real(host, port, hints, out);
+    if (strcmp(host, "slow.test") == 0) {
+        while (sem_wait(&resolver) != 0)
+            ;
+        return EAI_FAIL;
+    }
+    char number[16];
+    snprintf(number, sizeof number, "%d", dead_port);
+    int error = real("127.0.0.1", number, hints, out);
+    snprintf(number, sizeof number, "%d", live_port);
+    return error ? error : real("127.0.0.1", number, hints, &(*out)->ai_next);
+}
+
 /* ---- exchanges --------------------------------------------------------------------------------- */
 
 static int echo(void *user, const adlt_request *request, char *answer, size_t capacity)
@@ -301,4 +334,73 @@ TEST(endless_heads_are_cut)
         status = adli_answer_feed(&answer, "X: y\r\n", 6);
     CHECK_FAILS(status, ADL_ENET, "head is larger");
     adli_buf_fini(&body);
+}
+
+static bool at_the_third_time(void *count)
+{
+    return ++*(int *)count >= 3;
+}
+
+TEST(a_name_that_nobody_answers_for_can_be_left_alone)
+{
+    adli_http *http;
+    adli_buf answer;
+    int code, asked = 0;
+    adli_buf_init(&answer, 1000);
+    REQUIRE(sem_init(&resolver, 0, 0) == 0);
+    REQUIRE_OK(adli_http_new(&http));
+    adli_http_request request = {.method = "GET",
+                                 .url = "http://slow.test/",
+                                 .timeout_ms = 600000,
+                                 .cancelled = at_the_third_time,
+                                 .cancel_context = &asked};
+    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_EINTR, "cancelled");
+    request.timeout_ms = 50;
+    request.cancelled = NULL;
+    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_ETIMEOUT, "slow.test");
+    for (int i = 0; i < 3; i++)
+        sem_post(&resolver);
+    request.timeout_ms = 600000;
+    CHECK_FAILS(adli_http_exchange(http, &request, &answer, &code), ADL_ENET, "slow.test");
+    adli_http_free(http);
+    adli_buf_fini(&answer);
+}
+
+/* A port whose queue is full: connections to it neither come about nor fail. */
+static int deaf_port(int fds[], int count)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(fds[0], (struct sockaddr *)&at, sizeof at) != 0 || listen(fds[0], 0) != 0 ||
+        getsockname(fds[0], (struct sockaddr *)&at, &length) != 0)
+        return 0;
+    for (int i = 1; i < count; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (connect(fds[i], (struct sockaddr *)&at, sizeof at) != 0 && errno != EINPROGRESS)
+            return 0;
+    }
+    return ntohs(at.sin_port);
+}
+
+TEST(an_address_that_does_not_answer_leaves_time_for_the_next)
+{
+    adlt_server server = {.answer = echo};
+    adli_http *http;
+    adli_buf answer;
+    int code, fds[8];
+    adli_buf_init(&answer, 1000);
+    REQUIRE(adlt_server_start(&server));
+    dead_port = deaf_port(fds, 8);
+    live_port = server.port;
+    REQUIRE(dead_port != 0);
+    REQUIRE_OK(adli_http_new(&http));
+    adli_http_request request = {.method = "GET", .url = "http://two.test/x", .timeout_ms = 6000};
+    CHECK_OK(adli_http_exchange(http, &request, &answer, &code));
+    CHECK_STR(answer.data, "GET /x 0 ");
+    for (int i = 0; i < 8; i++)
+        close(fds[i]);
+    adlt_server_stop(&server);
+    adli_http_free(http);
+    adli_buf_fini(&answer);
 }

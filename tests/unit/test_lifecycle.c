@@ -151,6 +151,14 @@ TEST(what_follows_from_a_lost_peer_is_no_failure)
     /* taken from the others, whenever that was noticed */
     CHECK_INT(FAILURES(&running, died, {ADLI_FATE_TAKEN, 0}), 0);
     CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 120}, died, died), 0);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 80}, died), 0);
+    /* but not what happens long after */
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 60}, died), 1);
+    CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 60}, {ADLI_FATE_TAKEN, 95}, died), 0);
+    /* nor what happened before, and made us stop the one that was then lost */
+    const adl_life stopping = {.phase = ADL_STOPPING, .group = 1, .stop_since_s = 101};
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_TAKEN, 104}, died), 1);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_TAKEN, 100.5}, died), 0);
     /* stopped by somebody else a moment before; noticed in whichever order */
     CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 97}, died, ready), 0);
     CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 100.4}, died), 0);

@@ -23,7 +23,7 @@ enum { OPEN_FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY };
 adl_status adli_local_job_dir(const local *self, const char *uid, const char *which, char *out,
                               size_t size)
 {
-    adl_status status = adli_local_check_name(uid, 1);
+    adl_status status = adli_member_check(uid, 1);
     if (status != ADL_OK)
         return status;
     if (snprintf(out, size, "%s/jobs/%s/%s", self->state_dir, uid, which) >= (int)size)
@@ -51,7 +51,7 @@ adl_status adli_local_open_log(void *opaque, const char *uid, int number, int wh
     char path[PATH_MAX];
     struct stat info;
     *fd = -1;
-    adl_status status = adli_local_check_name(uid, number);
+    adl_status status = adli_member_check(uid, number);
     if (status != ADL_OK)
         return status;
     snprintf(path, sizeof path, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, uid, number, which);
@@ -180,9 +180,32 @@ static adl_status look_at(const char *path, int fd, adli_opened *out)
     return out->fd >= 0 ? ADL_OK : cannot_open(path);
 }
 
+/* The directory that the job knows as /adaptdl/WHICH. The job may have put a link in its place. -1, with errno. */
+static int open_root(const local *self, const char *uid, const char *which)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/jobs/%s", self->state_dir, uid) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int job = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (job < 0)
+        return -1;
+    struct stat info;
+    int root = openat(job, which, O_PATH | O_CLOEXEC | O_NOFOLLOW), reason = errno;
+    if (root >= 0 && (fstat(root, &info) != 0 || !S_ISDIR(info.st_mode))) {
+        reason = ELOOP;
+        close(root);
+        root = -1;
+    }
+    close(job);
+    errno = reason;
+    return root;
+}
+
 adl_status adli_local_open_file(void *opaque, const char *uid, const char *path, adli_opened *out)
 {
-    char root[PATH_MAX], relative[PATH_MAX];
+    char relative[PATH_MAX];
     const char *rest = NULL;
     *out = (adli_opened){.fd = -1};
     const char *which = strlen(path) < sizeof relative ? split(path, &rest) : NULL;
@@ -190,11 +213,15 @@ adl_status adli_local_open_file(void *opaque, const char *uid, const char *path,
         return adli_fail(ADL_EINVAL,
                          "path=%.100s: expected /adaptdl/share/... or /adaptdl/checkpoint/...",
                          path);
-    adl_status status = adli_local_job_dir(opaque, uid, which, root, sizeof root);
+    adl_status status = adli_member_check(uid, 1);
     if (status != ADL_OK)
         return status;
     strcpy(relative, rest);
-    int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int dir = open_root(opaque, uid, which);
+    if (dir < 0 && errno == ENOENT && !*rest) { /* nothing of the job was started yet */
+        out->directory = true;
+        return ADL_OK;
+    }
     int fd = dir < 0 ? -1 : open_below(dir, relative);
     status = fd < 0 ? cannot_open(path) : look_at(path, fd, out);
     if (fd >= 0)

@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "proc/procs.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,19 +22,6 @@
 
 static const double forget_wait_s = 2;
 enum { CLEAN_LOOKS = 3, SWEEPS = 80 };
-
-adl_status adli_local_check_name(const char *uid, int number)
-{
-    size_t length = uid ? strlen(uid) : 0;
-    if (length == 0 || length >= ADLI_UID_BYTES)
-        return adli_fail(ADL_EINVAL, "uid: 1 to %d characters", ADLI_UID_BYTES - 1);
-    for (const char *c = uid; *c; c++)
-        if (!isascii((unsigned char)*c) || (!isalnum((unsigned char)*c) && *c != '-'))
-            return adli_fail(ADL_EINVAL, "uid: only letters, digits and '-'");
-    if (number < 1)
-        return adli_fail(ADL_EINVAL, "group %d: they count from 1", number);
-    return ADL_OK;
-}
 
 int adli_local_open(const local *self, const char *uid, int number)
 {
@@ -347,6 +333,40 @@ static bool end_group(local *self, group *item)
     return alive == 0;
 }
 
+/* A group whose plan cannot be read: its members are those that were claimed. */
+static adl_status find_claimed(const local *self, const char *uid, int number, group *out)
+{
+    static adli_start_plan unknown = {.refused = "", .message = ""};
+    int dir = adli_local_open(self, uid, number);
+    DIR *stream = dir >= 0 ? fdopendir(dir) : NULL;
+    adl_status status = ADL_OK;
+    *out = (group){.number = number};
+    snprintf(out->uid, sizeof out->uid, "%s", uid);
+    if (!stream && dir >= 0)
+        close(dir);
+    for (struct dirent *entry; status == ADL_OK && stream && (entry = readdir(stream));) {
+        char *end;
+        long claimed = strtol(entry->d_name, &end, 10);
+        if (end == entry->d_name || strcmp(end, ".claim") != 0 || claimed < 0 || claimed > INT_MAX)
+            continue;
+        if (adli_grow(&out->members, &out->capacity, out->count + 1, sizeof *out->members) != 0)
+            status = adli_fail_memory("a group");
+        else
+            out->members[out->count++] = (member){(int)claimed, "", "", &unknown};
+    }
+    if (stream)
+        closedir(stream);
+    return status;
+}
+
+static bool end_unreadable(local *self, const char *uid, int number)
+{
+    group found;
+    bool ended = find_claimed(self, uid, number, &found) == ADL_OK && end_group(self, &found);
+    adli_local_group_fini(&found);
+    return ended;
+}
+
 /* A directory in the way of being removed is called gone-NUMBER, so that nobody takes it for a group. */
 void adli_local_forget(local *self, const char *uid, int number)
 {
@@ -355,7 +375,10 @@ void adli_local_forget(local *self, const char *uid, int number)
     int dir = open_groups(self, uid);
     if (dir < 0)
         return;
-    bool ended = adli_local_find(self, uid, number, &item) != ADL_OK || end_group(self, item);
+    adl_status status = adli_local_find(self, uid, number, &item);
+    bool ended = status == ADL_OK       ? end_group(self, item)
+                 : status == ADL_ENOENT ? true
+                                        : end_unreadable(self, uid, number);
     snprintf(name, sizeof name, "%d", number);
     snprintf(gone, sizeof gone, "gone-%d", number);
     if (remember_forgotten(self, dir, uid, number) == ADL_OK &&
@@ -403,7 +426,7 @@ adl_status adli_local_scan(local *self)
     for (struct dirent *entry; (entry = readdir(stream));) {
         if (strncmp(entry->d_name, "gone.", 5) == 0)
             adli_dirs_remove(dirfd(stream), entry->d_name);
-        else if (adli_local_check_name(entry->d_name, 1) == ADL_OK)
+        else if (adli_member_check(entry->d_name, 1) == ADL_OK)
             scan_job(self, entry->d_name);
     }
     closedir(stream);

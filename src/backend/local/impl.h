@@ -53,7 +53,6 @@ typedef struct local {
 } local;
 
 /* group.c */
-ADL_MUST adl_status adli_local_check_name(const char *uid, int group);
 /* Opens the group's directory; -1: there is none. */
 int adli_local_open(const local *self, const char *uid, int number);
 /* The known group; one that is on disk but not known becomes known. ENOENT. */

@@ -78,7 +78,7 @@ static void op_stop(void *opaque, const char *uid, int number, int which, bool k
     local *self = opaque;
     group *item;
     adli_result stopped;
-    if (adli_local_check_name(uid, number) != ADL_OK ||
+    if (adli_member_check(uid, number) != ADL_OK ||
         adli_local_find(self, uid, number, &item) != ADL_OK)
         return;
     adli_result_set(&stopped, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_KILLED,
@@ -95,7 +95,7 @@ static adl_status op_observe(void *opaque, const char *uid, int number, adli_mem
     local *self = opaque;
     group *item;
     *count = 0;
-    adl_status status = adli_local_check_name(uid, number);
+    adl_status status = adli_member_check(uid, number);
     if (status == ADL_OK)
         status = adli_local_find(self, uid, number, &item);
     if (status != ADL_OK)
@@ -117,7 +117,7 @@ static adl_status op_observe(void *opaque, const char *uid, int number, adli_mem
 
 static void op_forget(void *opaque, const char *uid, int number)
 {
-    if (adli_local_check_name(uid, number) == ADL_OK)
+    if (adli_member_check(uid, number) == ADL_OK)
         adli_local_forget(opaque, uid, number);
 }
 
@@ -136,7 +136,7 @@ static void op_remove(void *opaque, const char *uid)
 {
     local *self = opaque;
     char path[PATH_MAX], gone[ADLI_UID_BYTES + 8];
-    if (adli_local_check_name(uid, 1) != ADL_OK)
+    if (adli_member_check(uid, 1) != ADL_OK)
         return;
     for (size_t i = self->group_count; i-- > 0;)
         if (i < self->group_count && strcmp(self->groups[i].uid, uid) == 0)
@@ -182,6 +182,8 @@ static adli_local_node *declared(const adli_nodes *nodes)
 static adl_status op_declare(void *opaque, const adli_nodes *nodes)
 {
     local *self = opaque;
+    if (!nodes)
+        return adli_fail(ADL_EINVAL, "nodes: none were given");
     adli_local_node *list = declared(nodes);
     adl_status status = list ? adli_local_set_nodes(&self->base, list, (int)nodes->count)
                              : adli_fail_memory("nodes");

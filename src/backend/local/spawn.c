@@ -206,14 +206,17 @@ adl_status adli_local_await(const pending *keeper)
 {
     char said[160];
     size_t length = 0;
+    bool late = false;
     struct pollfd wait = {.fd = keeper->fd, .events = POLLIN};
     double until_s = adli_monotonic_s() + 1e-3 * REPORT_TIMEOUT_MS;
     while (waitpid(keeper->child, NULL, 0) < 0 && errno == EINTR)
         continue;
     for (int left_ms; length < sizeof said - 1;) {
         left_ms = (int)(1e3 * (until_s - adli_monotonic_s()));
-        if (poll(&wait, 1, left_ms > 0 ? left_ms : 0) < 0 && errno == EINTR)
+        int ready = poll(&wait, 1, left_ms > 0 ? left_ms : 0);
+        if (ready < 0 && errno == EINTR)
             continue;
+        late = ready == 0;
         ssize_t got = wait.revents ? read(keeper->fd, said + length, sizeof said - 1 - length) : 0;
         if (got <= 0)
             break;
@@ -223,5 +226,8 @@ adl_status adli_local_await(const pending *keeper)
     close(keeper->fd);
     if (strcmp(said, ADLI_KEEPER_CLAIMED) == 0 || strcmp(said, ADLI_KEEPER_TAKEN) == 0)
         return ADL_OK;
+    if (late)
+        return adli_fail(ADL_ETIMEOUT, "its keeper has said nothing for %d s",
+                         REPORT_TIMEOUT_MS / 1000);
     return adli_fail(ADL_EIO, "its keeper did not start%s%s", length ? ": " : "", said);
 }

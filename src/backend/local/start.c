@@ -22,43 +22,6 @@
  * listens on it. */
 enum { PORT_FIRST = 20000, PORT_LAST = 32000 };
 
-static adl_status check_members(const adli_start *start)
-{
-    if (start->count < 1 || start->count > ADLI_MEMBERS_MAX || !start->members)
-        return adli_fail(ADL_EINVAL, "members: %d, not in 1 .. %d", start->count, ADLI_MEMBERS_MAX);
-    for (int i = 0; i < start->count; i++) {
-        const adli_member_start *which = &start->members[i];
-        if (which->member < (i > 0 ? start->members[i - 1].member + 1 : 0))
-            return adli_fail(ADL_EINVAL, "members: %d is not above the one before it",
-                             which->member);
-        if (which->rank < 0 || which->rank >= start->replicas || !which->node)
-            return adli_fail(ADL_EINVAL, "member %d: rank %d, not in 0 .. %d", which->member,
-                             which->rank, start->replicas - 1);
-    }
-    return ADL_OK;
-}
-
-static adl_status check_env(const char *const *env)
-{
-    for (int i = 0; env && env[i]; i++)
-        if (!strchr(env[i], '=') || env[i][0] == '=')
-            return adli_fail(ADL_EINVAL, "env: \"%.40s\" is not NAME=value", env[i]);
-    return ADL_OK;
-}
-
-static adl_status check_start(const adli_start *start)
-{
-    adl_status status = adli_local_check_name(start->uid, start->group);
-    if (status == ADL_OK && (start->replicas < 1 || start->nodes < 1))
-        status = adli_fail(ADL_EINVAL, "a world of %d replicas on %d nodes", start->replicas,
-                           start->nodes);
-    if (status == ADL_OK)
-        status = check_members(start);
-    if (status == ADL_OK)
-        status = check_env(start->env);
-    return status == ADL_OK ? check_env(start->defaults) : status;
-}
-
 /* ---- the plan ---- */
 
 /* A group that is over holds nothing. Found out only here, where it matters. */
@@ -276,7 +239,15 @@ static adl_status start_member(local *self, const adli_start *start, const adli_
         adli_local_settle(dir, who->number, &no);
         return ADL_OK;
     }
-    return why ? adli_fail(ADL_EIO, "%s: %s", self->keeper, strerror(why)) : ADL_OK;
+    bool full = why == EAGAIN || why == ENOMEM || why == EMFILE || why == ENFILE;
+    return why ? adli_fail(full ? ADL_ENOMEM : ADL_EIO, "%s: %s", self->keeper, strerror(why))
+               : ADL_OK;
+}
+
+/* Of two members' failures the one that trying again does not help. */
+static adl_status worse(adl_status one, adl_status other)
+{
+    return one == ADL_OK || (adli_start_later(one) && other != ADL_OK) ? other : one;
 }
 
 static adl_status start_members(local *self, const adli_start *start, const run *what,
@@ -289,12 +260,14 @@ static adl_status start_members(local *self, const adli_start *start, const run 
     for (int i = 0; i < start->count; i++) {
         waits[i].fd = -1;
         adl_status one = start_member(self, start, &start->members[i], what, item, dir, &waits[i]);
-        status = one != ADL_OK ? one : status;
+        status = worse(status, one);
     }
-    for (int i = 0; i < start->count; i++)
-        if (waits[i].fd >= 0 && adli_local_await(&waits[i]) != ADL_OK)
-            status = adli_wrap(ADL_EIO, "%s group %d member %d", start->uid, start->group,
-                               start->members[i].member);
+    for (int i = 0; i < start->count; i++) {
+        adl_status one = waits[i].fd >= 0 ? adli_local_await(&waits[i]) : ADL_OK;
+        if (one != ADL_OK)
+            status = worse(status, adli_wrap(one, "%s group %d member %d", start->uid, start->group,
+                                             start->members[i].member));
+    }
     free(waits);
     return status;
 }
@@ -347,7 +320,7 @@ adl_status adli_local_start(void *opaque, const adli_start *given)
     int dir = -1;
     adl_status status = adli_options_take("start", &start, sizeof start, given);
     if (status == ADL_OK)
-        status = check_start(&start);
+        status = adli_start_check(&start);
     if (status == ADL_OK)
         status = adli_local_run(self, &start, &what);
     if (status == ADL_OK)
