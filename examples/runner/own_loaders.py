@@ -1,12 +1,12 @@
 """A runner that makes its loaders itself, in each process: the data is read there, and not sent. Under a launcher
 the samplers are replaced by elastic ones."""
 
-from torch import nn, optim
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from adaptdl import dl
-from resnet9 import images, options, resnet9
+from one_call import train
+from resnet9 import images, options
 
 
 class OwnLoaders(dl.SupervisedRunner):
@@ -29,21 +29,4 @@ class OwnLoaders(dl.SupervisedRunner):
 
 if __name__ == "__main__":
     args = options(__doc__)
-    model = resnet9()
-    optimizer = optim.Adam(model.parameters(), lr=1e-3)
-
-    runner = OwnLoaders(args.data, args.batch_size)
-    runner.train(
-        model=model,
-        criterion=nn.CrossEntropyLoss(),
-        optimizer=optimizer,
-        scheduler=optim.lr_scheduler.MultiStepLR(optimizer, [5, 8], gamma=0.3),
-        loaders=None,  # get_loaders makes them
-        logdir=args.logdir,
-        num_epochs=args.epochs,
-        verbose=True,
-        valid_loader="valid",
-        valid_metric="loss",
-        minimize_valid_metric=True,
-        ddp=True,
-    )
+    train(args, OwnLoaders(args.data, args.batch_size), loaders=None, ddp=True)  # get_loaders makes them

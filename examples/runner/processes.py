@@ -1,34 +1,10 @@
 """The same on every GPU of the machine, a process for each, by one more argument: ddp=True. (On a machine without
 GPUs there are two processes.) The processes import this program, so that training stands under the last "if"."""
 
-from torch import nn, optim
-from torch.utils.data import DataLoader
-
 from adaptdl import dl
-from resnet9 import images, options, resnet9
+from one_call import loaders, train
+from resnet9 import options
 
 if __name__ == "__main__":
     args = options(__doc__)
-    loaders = {
-        "train": DataLoader(images(args.data, True), batch_size=args.batch_size, shuffle=True, num_workers=2),
-        "valid": DataLoader(images(args.data, False), batch_size=args.batch_size, num_workers=2),
-    }
-    model = resnet9()
-    optimizer = optim.Adam(model.parameters(), lr=1e-3)
-
-    runner = dl.SupervisedRunner()
-    runner.train(
-        model=model,
-        criterion=nn.CrossEntropyLoss(),
-        optimizer=optimizer,
-        scheduler=optim.lr_scheduler.MultiStepLR(optimizer, [5, 8], gamma=0.3),
-        loaders=loaders,
-        logdir=args.logdir,
-        num_epochs=args.epochs,
-        verbose=True,
-        valid_loader="valid",
-        valid_metric="loss",
-        minimize_valid_metric=True,
-        ddp=True,  # a process for each GPU
-        amp=False,  # True: half precision
-    )
+    train(args, dl.SupervisedRunner(), loaders=loaders(args), ddp=True, amp=False)  # amp=True: half precision

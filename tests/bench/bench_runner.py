@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What a step of the runner costs beside the same step in a loop written by hand: ResNet-18 on a processor, blocks of
 steps in turns in one process, the median of the ratios of neighbouring blocks; by the clock, and by the time that the
-processor was at work, which other programs on a busy machine do not change much.
+processor was at work, which other programs on a busy machine do not change much. Then the same with a model that does
+almost nothing, thousands of steps: what is left is the runner's own work, which is the same for every model, and its
+share of a step of ResNet-18.
 
     PYTHONPATH=build/python/lib python3 tests/bench/bench_runner.py [--blocks N] [--steps N] [--batch-size N]
 """
@@ -49,9 +51,9 @@ def now():
 class Compare(dl.Callback):
     """Times each loop of the runner, and after it one by hand."""
 
-    def __init__(self, batches):
+    def __init__(self, batches, model):
         super().__init__()
-        self.batches, self.model = batches, resnet18()
+        self.batches, self.model = batches, model
         self.optimizer, self.runner_s, self.hand_s = optimizer_of(self.model), [], []
 
     def on_loader_start(self, runner):
@@ -69,6 +71,10 @@ class Compare(dl.Callback):
             total += loss.item()
         self.hand_s.append([b - a for a, b in zip(begin, now())])
 
+    def steps_of(self, which, steps):
+        """Seconds a step in each block, with the runner and by hand; which: 0 the clock, 1 the processor."""
+        return ([times[which] / steps for times in block[1:]] for block in (self.runner_s, self.hand_s))
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -77,17 +83,32 @@ def main():
     parser.add_argument("--batch-size", type=int, default=8)
     args = parser.parse_args()
     torch.manual_seed(1)
-    batches = Batches(args.steps, args.batch_size)
-    compare, model = Compare(batches), resnet18()
-    dl.SupervisedRunner().train(model=model, criterion=nn.CrossEntropyLoss(), optimizer=optimizer_of(model),
-                                loaders={"train": batches}, num_epochs=args.blocks + 1, callbacks=[compare], cpu=True,
-                                loggers={"_console": Quiet()})
+    compare = measure(Batches(args.steps, args.batch_size), resnet18(), resnet18(), args.blocks)
     for which, name in enumerate(("clock", "processor")):
-        ours, theirs = ([times[which] for times in block[1:]] for block in (compare.runner_s, compare.hand_s))
+        ours, theirs = compare.steps_of(which, args.steps)
         ratios = sorted(100 * (a / b - 1) for a, b in zip(ours, theirs))
         print("{:9} by hand {:.1f} ms a step; with the runner {:+.2f} % (middle half {:+.2f} .. {:+.2f}, {} blocks)".format(
-            name, 1000 * statistics.median(theirs) / args.steps, statistics.median(ratios), ratios[len(ratios) // 4],
+            name, 1000 * statistics.median(theirs), statistics.median(ratios), ratios[len(ratios) // 4],
             ratios[3 * len(ratios) // 4], len(ratios)))
+    whole = statistics.median(theirs)
+    ours, theirs = measure(Batches(100, 1), tiny(), tiny(), 100).steps_of(1, 100)
+    own = sorted(a - b for a, b in zip(ours, theirs))[len(ours) // 2]
+    print("the runner's own work: {:.0f} us a step of processor time (median of {} blocks), {:.3f} % of ResNet-18's".format(
+        1e6 * own, len(ours), 100 * own / whole))
+
+
+def measure(batches, model, other, blocks):
+    """Trains with the runner and by hand in turns; the first block warms up."""
+    compare = Compare(batches, other)
+    dl.SupervisedRunner().train(model=model, criterion=nn.CrossEntropyLoss(), optimizer=optimizer_of(model),
+                                loaders={"train": batches}, num_epochs=blocks + 1, callbacks=[compare], cpu=True,
+                                loggers={"_console": Quiet()})
+    return compare
+
+
+def tiny():
+    """A model whose step is next to nothing."""
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10))
 
 
 class Quiet(dl.ConsoleLogger):

@@ -149,6 +149,55 @@ def clipped(accumulate):
     near(losses(runner), by_hand(torch.float16, clip=0.3, accumulate=accumulate), 2e-3)
 
 
+class Sum(nn.Module):
+    """What two models say together."""
+
+    def __init__(self, models):
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def forward(self, x):
+        return sum(model(x) for model in self.models)
+
+
+def two_optimizers():
+    """One loss scaler for two optimizers, clipped: the losses of plain PyTorch, which updates it once for both."""
+    deterministic()
+    made = [parts()["model"].cuda() for _ in range(2)]
+    optimizers = {key: torch.optim.SGD(model.parameters(), lr=0.02) for key, model in zip("ab", made)}
+
+    class Two(dl.Runner):
+        def handle_batch(self, batch):
+            x, y = batch
+            logits = self.model["a"](x) + self.model["b"](x)
+            self.batch_metrics["loss"] = nn.functional.cross_entropy(logits, y)
+            seen.append(self.batch_metrics["loss"].item())
+
+    clip = dict(grad_clip_fn="clip_grad_norm_", grad_clip_params={"max_norm": 0.3})
+    seen = []
+    Two().train(model=dict(zip("ab", made)), optimizer=optimizers, engine=dl.GPUEngine(amp=True), num_epochs=2,
+                loaders={"train": loaders()["train"]}, callbacks=[
+                    dl.BackwardCallback("loss", **clip), dl.OptimizerCallback("loss", optimizer_key="a"),
+                    dl.OptimizerCallback("loss", optimizer_key="b")])
+    made = [parts()["model"].cuda() for _ in range(2)]
+    both, pair, scaler, wanted = Sum(made), [torch.optim.SGD(m.parameters(), lr=0.02) for m in made], GRADSCALER(), []
+    for _ in range(2):
+        for x, y in loaders()["train"]:
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = nn.functional.cross_entropy(both(x.cuda()), y.cuda())
+            wanted.append(loss.item())
+            scaler.scale(loss).backward()
+            for optimizer in pair:
+                scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(both.parameters(), 0.3)
+            for optimizer in pair:
+                scaler.step(optimizer)
+            scaler.update()
+            for optimizer in pair:
+                optimizer.zero_grad()
+    near(seen, wanted, 5e-3)
+
+
 def data_parallel(amp):
     """One process over all GPUs."""
     deterministic()
@@ -337,6 +386,7 @@ CHECKS = {
     "arguments": fp16_argument,
     "clipped-fp16": lambda: clipped(1),
     "clipped-fp16-accumulated": lambda: clipped(3),
+    "two-optimizers-fp16": two_optimizers,
     "data-parallel": lambda: data_parallel(None),
     "data-parallel-fp16": lambda: data_parallel(True),
     "ddp": lambda: ddp(None, None),

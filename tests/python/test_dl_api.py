@@ -323,6 +323,18 @@ def test_bfloat16_on_the_processor():
         train(amp="int8")
 
 
+def test_the_engine_with_mixed_precision():
+    class See(dl.Callback):
+        seen = set()
+
+        def on_batch_end(self, runner):
+            self.seen.add((type(runner.engine), runner.engine.device.type, runner.batch["logits"].dtype))
+
+    train(engine=dl.AMPEngine("cpu"), callbacks=[See()])
+    train(engine=dl.DeviceEngine("cpu"), callbacks=[See()])
+    assert See.seen == {(dl.AMPEngine, "cpu", torch.bfloat16), (dl.Engine, "cpu", torch.float32)}
+
+
 def test_engines_that_need_a_gpu_say_so():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

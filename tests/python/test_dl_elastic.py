@@ -81,6 +81,21 @@ def test_ddp_says_what_is_wrong(name, tmp_path):
         assert "told 1 ZeroDivisionError" in text and text.count("mean 3.0") == 2, text
 
 
+def test_ddp_with_mixed_precision(tmp_path):
+    code = """
+class See(dl.Callback):
+    def on_loader_end(self, runner):
+        print("seen", runner.engine.process_index, runner.engine.num_processes, runner.batch["logits"].dtype, flush=True)
+
+if __name__ == "__main__":
+    engine = dl.DistributedDataParallelAMPEngine(world_size=2, cpu=True)
+    dl.SupervisedRunner().train(**parts(), loaders={"train": loaders()["train"]}, num_epochs=1, engine=engine,
+                                callbacks=[See()])
+"""
+    text = run(sys.executable, program(tmp_path, code))
+    assert all(f"seen {rank} 2 torch.bfloat16" in text for rank in range(2)), text
+
+
 def test_ddp_with_adaptive_batch_sizes(tmp_path):
     code = """
 class See(dl.Callback):
