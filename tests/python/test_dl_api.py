@@ -141,6 +141,19 @@ def test_seeds():
     assert first.drawn == wanted
 
 
+def test_distributed_samplers_are_told_the_epoch():
+    class See(dl.Callback):
+        seen = []
+
+        def on_loader_start(self, runner):
+            self.seen.append((runner.loader_key, runner.loader.sampler.epoch, list(runner.loader.sampler)[:4]))
+
+    examples = data()
+    sampler = torch.utils.data.distributed.DistributedSampler(examples, num_replicas=1, rank=0)
+    train(loaders={"train": DataLoader(examples, batch_size=16, sampler=sampler)}, callbacks=[See()])
+    assert [place[:2] for place in See.seen] == [("train", 1), ("train", 2)] and See.seen[0][2] != See.seen[1][2]
+
+
 # ---- events, stages ----
 
 def recorder(log, order):

@@ -1,7 +1,7 @@
 /* Metrics of a job on their way to the scheduler: the document, what waits, what a checkpoint keeps, and how a
  * curve comes out that is killed in between. */
 #include "http_server.h"
-#include "train_replicas.h"
+#include "runner_model.h"
 
 #include "adaptdl/report.h"
 
@@ -284,4 +284,28 @@ TEST(a_stopped_context_tells_nothing)
     CHECK_INT(adl_finish(ctx), 143);
     adlt_server_stop(&server);
     CHECK_INT(seen.puts, 0);
+}
+
+/* Every epoch of a run once, whatever sends them when. */
+TEST(the_runner_reports_its_epochs)
+{
+    static scheduler seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 200};
+    adlt_server server = {.answer = take, .user = &seen};
+    tiny model;
+    REQUIRE(adlt_server_start(&server));
+    adl_context *ctx = start_job(server.port, NULL, 0);
+    REQUIRE(ctx && tiny_init(&model));
+    adl_runner_options options = tiny_options(ctx, &model);
+    options.topk[0] = 1;
+    CHECK_OK(adl_runner_train(ctx, &options));
+    CHECK_INT(adl_finish(ctx), 0);
+    tiny_fini(&model);
+    adlt_server_stop(&server);
+    static const char *const names[] = {"train/loss", "valid/loss", "valid/accuracy01", "lr"};
+    for (size_t i = 0; i < ADLI_COUNT(names); i++)
+        for (int epoch = 1; epoch <= 3; epoch++) {
+            char point[64];
+            snprintf(point, sizeof point, "{\"name\":\"%s\",\"step\":%d,", names[i], epoch);
+            CHECK_INT(occurrences(seen.all, point), 1);
+        }
 }
