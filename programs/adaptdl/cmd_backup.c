@@ -22,7 +22,8 @@ static int failure(const cli *c, adl_status status)
                    adl_error());
 }
 
-/* The one argument, and the database of --state; an exit status, EXIT_DONE to go on. */
+/* The one argument, and the database of --state; an exit status. *database is NULL when there is nothing more to
+ * do: a mistake, or --help. */
 static int prepare(cli *c, bool *force, const char **file, char **database)
 {
     cluster k;
@@ -55,10 +56,10 @@ static int run_backup(cli *c)
     const char *to;
     char *database = NULL;
     int status = prepare(c, &force, &to, &database);
-    if (status == EXIT_DONE) {
-        adl_status done = adli_store_backup(database, to, force);
-        status = done == ADL_OK ? EXIT_DONE : failure(c, done);
-    }
+    if (!database)
+        return status;
+    adl_status done = adli_store_backup(database, to, force);
+    status = done == ADL_OK ? EXIT_DONE : failure(c, done);
     if (status == EXIT_DONE)
         printf("%s: the jobs of %s; their files (images, checkpoints) are not in it\n", to,
                database);
@@ -90,7 +91,7 @@ static int run_restore(cli *c)
     const char *from;
     char *database = NULL;
     int status = prepare(c, &force, &from, &database);
-    if (status != EXIT_DONE)
+    if (!database)
         return status;
     int lock = lock_out(c, database);
     status = lock >= 0 ? EXIT_DONE : EXIT_REFUSED;
