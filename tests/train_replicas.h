@@ -74,7 +74,7 @@ static void adlt_replicas_run(const adlt_job *job, int replicas, void (*body)(ad
         replica->options = (adl_options)ADL_OPTIONS_INIT;
         replica->options.env = &replica->env;
         replica->options.handle_signals = false;
-        replica->options.log = NULL;
+        replica->options.log = getenv("ADL_TEST_VERBOSE") ? adl_log_stderr : NULL;
         replica->options.program = job->program;
         replica->options.checkpoint_interval_s = job->save_interval_s;
         replica->options.connect_timeout_ms = 60000;

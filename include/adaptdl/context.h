@@ -65,6 +65,10 @@ typedef struct adl_env {
     int peer_timeout_s;        /* ADAPTDL_PEER_TIMEOUT: seconds; 0: as adl_options says */
     int local_rank;            /* ADAPTDL_LOCAL_RANK: number among the replicas of this machine, for
                                      * programs that choose a device by it; default 0 */
+    const char *world_socket;  /* ADAPTDL_WORLD_SOCKET: where a launcher that changes the number of
+                                     * replicas while they run listens; NULL: nobody does */
+    int member; /* ADAPTDL_MEMBER: this process among all of the job's; with world_socket */
+    bool joins; /* ADAPTDL_JOIN=1: it joins replicas that are training already */
 } adl_env;
 
 /* One process, no checkpoints. */
@@ -145,12 +149,15 @@ ADL_API int adl_exit_code(adl_status status);
 
 /* ---- asking and telling ------------------------------------------------------------------------ */
 
+/* Both may change between two batches, when the job is resized in place (docs/elastic.md). */
 ADL_API int adl_rank(const adl_context *ctx);
 ADL_API int adl_replicas(const adl_context *ctx);
 /* The environment the context was made with; adl_rank and adl_replicas are asked for the present. Borrowed. */
 ADL_API const adl_env *adl_context_env(const adl_context *ctx);
 /* The control collectives and the checkpoint store behind the context. Borrowed. Collectives must be
- * called in the same order on all replicas. */
+ * called in the same order on all replicas. Ask for the group each time: it is another one when the number of replicas
+ * has changed (between two batches), or when a replica that joined has met the others (at its first loop over epochs). A
+ * call outside loops over data is answered to a replica that joins later with the result that the others had. */
 ADL_API adl_group *adl_context_group(adl_context *ctx);
 ADL_API adl_checkpoint *adl_context_store(adl_context *ctx);
 

@@ -49,6 +49,8 @@ static void unref(adl_future *future)
 void adli_future_finish(adl_future *future, adl_status status, const char *text, uint8_t *data,
                         size_t length)
 {
+    if (future->tap && status == ADL_OK)
+        future->tap->record(future->tap->user, future->mark, &future->call, data, length);
     pthread_mutex_lock(&future->lock);
     future->status = status;
     snprintf(future->text, sizeof future->text, "%s", text);

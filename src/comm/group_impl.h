@@ -13,6 +13,7 @@
 #include "comm/call.h"
 #include "comm/conn.h"
 #include "comm/handshake.h"
+#include "comm/tap.h"
 #include "base/thread.h"
 
 #include <stdatomic.h>
@@ -33,6 +34,8 @@ struct adl_future {
     size_t value_length;
     adl_reduce_fn fn;
     void *context;
+    const adli_tap *tap; /* who records the result; NULL: nobody */
+    int mark;
     adl_future *next;
 };
 
@@ -67,6 +70,7 @@ typedef struct adli_job {
 
 struct adl_group {
     int rank, replicas;
+    const adli_tap *tap; /* NULL: nobody listens */
     uint64_t generation;
     int peer_timeout_ms;
     size_t max_frame_bytes, max_pending;

@@ -116,7 +116,7 @@ static bool read_line(int fd, int timeout_ms, adli_buf *line)
     return line->status == ADL_OK;
 }
 
-void adli_control_serve(adli_control *control,
+void adli_control_serve(adli_control *control, bool (*adopt)(void *user, const char *line, int fd),
                         void (*answer)(void *user, const char *line, adli_buf *out), void *user)
 {
     int fd = accept4(control->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -125,7 +125,10 @@ void adli_control_serve(adli_control *control,
     adli_buf line, out;
     adli_buf_init(&line, LINE_MAX_BYTES);
     adli_buf_init(&out, 4096);
-    if (read_line(fd, CLIENT_TIMEOUT_MS, &line)) {
+    bool heard = read_line(fd, CLIENT_TIMEOUT_MS, &line);
+    if (heard && adopt(user, line.data, fd)) {
+        fd = -1;
+    } else if (heard) {
         answer(user, line.data, &out);
         adli_buf_puts(&out, "\n");
         if (adli_buf_check(&out) == ADL_OK && send(fd, out.data, out.length, MSG_NOSIGNAL) < 0) {
@@ -134,7 +137,8 @@ void adli_control_serve(adli_control *control,
     }
     adli_buf_fini(&out);
     adli_buf_fini(&line);
-    close(fd);
+    if (fd >= 0)
+        close(fd);
 }
 
 adl_status adli_control_ask(const char *name, const char *line, adli_buf *answer)

@@ -6,6 +6,8 @@
 #include "base/buf.h"
 #include "base/status.h"
 
+#include <stdbool.h>
+
 typedef struct adli_control {
     int fd;
     adli_buf path;
@@ -16,9 +18,10 @@ ADL_MUST adl_status adli_control_open(adli_control *control, const char *name);
 /* Removes the socket. */
 void adli_control_close(adli_control *control);
 
-/* Takes one waiting connection: calls answer with its line and sends what that appends to out. A client
- * that says nothing for long is dropped; never blocks for more than a second. */
-void adli_control_serve(adli_control *control,
+/* Takes one waiting connection and reads its line. adopt may keep the connection, whose descriptor is its own then
+ * (true); otherwise answer is called and what it appends to out is sent. A client that says nothing for long is
+ * dropped; never blocks for more than a second. */
+void adli_control_serve(adli_control *control, bool (*adopt)(void *user, const char *line, int fd),
                         void (*answer)(void *user, const char *line, adli_buf *out), void *user);
 
 /* The client's side: sends a line, appends the answer. ENOENT: there is no such run. */

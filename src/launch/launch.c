@@ -6,10 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "launch/control.h"
-#include "launch/output.h"
-#include "launch/replica.h"
-#include "sched/lifecycle.h"
+#include "launch/run.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -29,31 +26,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SECRET_BYTES = 16, TICK_MS = 1000, PORT_FIRST = 20000, PORT_LAST = 32000 };
+enum { TICK_MS = 1000, PORT_FIRST = 20000, PORT_LAST = 32000 };
 
-typedef struct run {
-    const adli_launch_options *options;
-    char name[128];
-    adli_hosts hosts;
-    adli_output output;
-    adli_control control;
-    int signals; /* signalfd */
-    sigset_t handled, before;
-    adl_life life;
-    adl_rules rules;
-    bool stop;             /* asked to, by whom it may be */
-    int replicas, wanted;  /* now, and at the next start */
-    adli_replica *replica; /* [replicas]; NULL: none are there */
-    adli_end *ends;        /* [replicas] */
-    int alive;
-    bool reported; /* why the present replicas failed */
-    int failed_code;
-    int port_fd, port; /* of rank 0, and what holds it */
-    char secret[2 * SECRET_BYTES + 1];
-    double started_s;
-    struct pollfd *wait; /* [2 + 2 replicas] */
-    size_t wait_capacity;
-} run;
+typedef adli_run run;
 
 static bool can_listen(int port)
 {
@@ -81,16 +56,16 @@ static int hold_port(int port)
     return -1;
 }
 
-/* A port for rank 0, below those that the system hands out for connections. */
-static adl_status reserve_port(run *self)
+/* Below those that the system hands out for connections. */
+adl_status adli_run_reserve_port(int *port, int *fd)
 {
     uint32_t random = (uint32_t)getpid();
     if (getrandom(&random, sizeof random, GRND_NONBLOCK) < 0)
         random ^= (uint32_t)(1e6 * adli_monotonic_s());
     for (int i = 0; i <= PORT_LAST - PORT_FIRST; i++) {
-        self->port = PORT_FIRST + (int)((random + (uint32_t)i) % (PORT_LAST - PORT_FIRST + 1));
-        self->port_fd = can_listen(self->port) ? hold_port(self->port) : -1;
-        if (self->port_fd >= 0)
+        *port = PORT_FIRST + (int)((random + (uint32_t)i) % (PORT_LAST - PORT_FIRST + 1));
+        *fd = can_listen(*port) ? hold_port(*port) : -1;
+        if (*fd >= 0)
             return ADL_OK;
     }
     return adli_fail(ADL_EIO, "no free port in %d .. %d", PORT_FIRST, PORT_LAST);
@@ -98,64 +73,82 @@ static adl_status reserve_port(run *self)
 
 static adl_status make_secret(run *self)
 {
-    unsigned char bytes[SECRET_BYTES];
+    unsigned char bytes[ADLI_SECRET_BYTES];
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
         return adli_fail(ADL_EIO, "no random numbers: %s", strerror(errno));
-    for (int i = 0; i < SECRET_BYTES; i++)
+    for (int i = 0; i < ADLI_SECRET_BYTES; i++)
         snprintf(self->secret + 2 * i, 3, "%02x", bytes[i]);
     return ADL_OK;
 }
 
 static void end_generation(run *self)
 {
-    for (int r = 0; r < self->replicas && self->replica; r++)
-        adli_replica_fini(&self->replica[r]);
-    free(self->replica);
-    free(self->ends);
-    self->replica = NULL;
-    self->ends = NULL;
+    for (size_t i = 0; i < self->count; i++) {
+        adli_replica_fini(self->all[i]);
+        free(self->all[i]);
+    }
+    self->count = 0;
     if (self->port_fd >= 0)
         close(self->port_fd);
     self->port_fd = -1;
+    adli_worlds_fini(self);
 }
 
 /* Waits for what was started when a start failed halfway. */
 static void abandon(run *self)
 {
-    for (int r = 0; r < self->replicas; r++) {
-        adli_ward *ward = &self->replica[r].ward;
+    for (size_t i = 0; i < self->count; i++) {
+        adli_ward *ward = &self->all[i]->ward;
         adli_ward_kill(ward);
         if (ward->id > 0)
             waitpid(ward->id, NULL, 0);
     }
 }
 
+adl_status adli_run_start_one(run *self, int rank, int replicas, bool joins)
+{
+    size_t count = self->count + 1;
+    if (adli_grow(&self->all, &self->capacity, count, sizeof *self->all) != 0 ||
+        adli_grow(&self->ends, &self->ends_capacity, count, sizeof *self->ends) != 0 ||
+        adli_grow(&self->wait, &self->wait_capacity, 2 + 3 * count, sizeof *self->wait) != 0)
+        return adli_fail_memory("replicas");
+    adli_replica *replica = adli_calloc(1, sizeof *replica);
+    if (!replica)
+        return adli_fail_memory("replicas");
+    adli_replica_env env = {.replicas = replicas,
+                            .restarts = self->life.group - 1,
+                            .port = self->port,
+                            .checkpoint = self->options->checkpoint,
+                            .secret = self->secret,
+                            .hosts = &self->hosts,
+                            .socket = self->hosts.count ? NULL : self->control.path.data,
+                            .member = self->next_member,
+                            .joins = joins};
+    adl_status status = adli_replica_start(replica, rank, self->options->argv, &env);
+    if (status != ADL_OK) {
+        free(replica);
+        return status;
+    }
+    self->next_member++;
+    self->all[self->count++] = replica;
+    adli_say(ADL_LOG_DEBUG, "replica %d is process %d", rank, (int)replica->ward.id);
+    return ADL_OK;
+}
+
 static adl_status start_generation(run *self)
 {
     int restarts = self->life.group - 1;
-    self->replicas = self->wanted;
-    self->replica = adli_calloc((size_t)self->replicas, sizeof *self->replica);
-    self->ends = adli_calloc((size_t)self->replicas, sizeof *self->ends);
-    if (!self->replica || !self->ends ||
-        adli_grow(&self->wait, &self->wait_capacity, 2 + 2 * (size_t)self->replicas,
-                  sizeof *self->wait) != 0)
-        return adli_fail_memory("replicas");
-    for (int r = 0; r < self->replicas; r++)
-        self->replica[r].out.fd = self->replica[r].err.fd = -1;
-    adl_status status = reserve_port(self);
+    adli_worlds_begin(self);
+    adl_status status = adli_run_reserve_port(&self->port, &self->port_fd);
     if (status == ADL_OK)
         status = make_secret(self);
-    adli_replica_env env = {self->replicas, restarts,    self->port, self->options->checkpoint,
-                            self->secret,   &self->hosts};
-    for (int r = 0; r < self->replicas && status == ADL_OK; r++)
-        status = adli_replica_start(&self->replica[r], r, self->options->argv, &env);
+    for (int r = 0; r < self->wanted && status == ADL_OK; r++)
+        status = adli_run_start_one(self, r, self->wanted, false);
     if (status != ADL_OK) {
         abandon(self);
         return status;
     }
-    for (int r = 0; r < self->replicas; r++)
-        adli_say(ADL_LOG_DEBUG, "replica %d is process %d", r, (int)self->replica[r].ward.id);
-    self->alive = self->replicas;
+    self->replicas = self->wanted;
     self->reported = false;
     self->failed_code = 0;
     const char *plural = self->replicas == 1 ? "" : "s";
@@ -169,8 +162,16 @@ static adl_status start_generation(run *self)
 
 static void kill_all(run *self)
 {
-    for (int r = 0; self->replica && r < self->replicas; r++)
-        adli_ward_kill(&self->replica[r].ward);
+    for (size_t i = 0; i < self->count; i++)
+        adli_ward_kill(&self->all[i]->ward);
+}
+
+static int alive(const run *self)
+{
+    int count = 0;
+    for (size_t i = 0; i < self->count; i++)
+        count += !self->all[i]->over;
+    return count;
 }
 
 /* Collects those that have ended. */
@@ -179,19 +180,19 @@ static void reap(run *self)
     int status;
     double now_s = adli_monotonic_s();
     for (pid_t id; (id = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;)
-        for (int r = 0; self->replica && r < self->replicas; r++)
-            adli_ward_note(&self->replica[r].ward, id, status, now_s);
-    for (int r = 0; self->replica && r < self->replicas; r++) {
-        adli_replica *replica = &self->replica[r];
+        for (size_t i = 0; i < self->count; i++)
+            adli_ward_note(&self->all[i]->ward, id, status, now_s);
+    for (size_t i = 0; i < self->count; i++) {
+        adli_replica *replica = self->all[i];
         if (adli_ward_is_silent(&replica->ward)) {
-            adli_say(ADL_LOG_ERROR, "replica %d was stopped and cannot answer: killed", r);
+            adli_say(ADL_LOG_ERROR, "replica %d was stopped and cannot answer: killed",
+                     replica->rank);
             adli_ward_kill(&replica->ward);
         }
         if (replica->over || !adli_ward_over(&replica->ward))
             continue;
         kill(-replica->ward.id, SIGKILL); /* what it left behind in its group */
         replica->over = true;
-        self->alive--;
     }
 }
 
@@ -209,13 +210,13 @@ static adli_end end_of(const adli_replica *replica)
 
 /* The first failure is reported. Among several at once, one that was killed explains the others, which only
  * lost a peer. */
-static void report(run *self)
+static void report(run *self, adli_replica *const *ended, int count)
 {
-    const adli_replica *culprit = NULL;
+    adli_replica *culprit = NULL;
     char fate[128];
-    for (int r = 0; r < self->replicas; r++) {
-        const adli_replica *replica = &self->replica[r];
-        if (adli_end_failed(&self->life, self->ends, self->replicas, r) &&
+    for (int i = 0; i < count; i++) {
+        adli_replica *replica = ended[i];
+        if (adli_end_failed(&self->life, self->ends, count, i) &&
             (!culprit || (WIFSIGNALED(replica->ward.status) && !WIFSIGNALED(culprit->ward.status))))
             culprit = replica;
     }
@@ -223,27 +224,42 @@ static void report(run *self)
         return;
     self->reported = true;
     self->failed_code = adli_ward_code(&culprit->ward);
-    adli_say(ADL_LOG_ERROR, "replica %d %s", culprit->rank,
-             adli_replica_fate(culprit, fate, sizeof fate));
+    if (!culprit->told)
+        adli_say(ADL_LOG_ERROR, "replica %d %s", culprit->rank,
+                 adli_replica_fate(culprit, fate, sizeof fate));
+    culprit->told = true;
+}
+
+/* Those whose ends count, first those in the world, by rank. */
+static int list_ends(run *self, adli_replica **out)
+{
+    int count = 0;
+    for (size_t i = 0; i < self->count; i++) {
+        adli_replica *replica = self->all[i];
+        if (adli_worlds_handles(self, replica))
+            continue;
+        adli_end end = end_of(replica);
+        if (end.fate == ADLI_FATE_LEFT && !replica->ward.asked && !replica->ward.killed)
+            self->stop = true; /* somebody else has stopped it: all must go */
+        self->ends[count] = end;
+        out[count++] = replica;
+    }
+    return count;
 }
 
 static adl_observed observe(run *self)
 {
     adl_observed seen = {0};
-    if (self->replica) {
-        for (int r = 0; r < self->replicas; r++) {
-            const adli_replica *replica = &self->replica[r];
-            self->ends[r] = end_of(replica);
-            if (self->ends[r].fate == ADLI_FATE_LEFT && !replica->ward.asked &&
-                !replica->ward.killed)
-                self->stop = true; /* somebody else has stopped it: all must go */
-        }
-        seen = adli_observe_ends(&self->life, self->ends, self->replicas);
-        report(self);
+    adli_replica **ended = adli_calloc(self->count + 1, sizeof(adli_replica *));
+    if (self->count > 0 && ended) {
+        int count = list_ends(self, ended);
+        seen = adli_observe_ends(&self->life, self->ends, count);
+        report(self, ended, count);
         if (seen.failed == 0) /* or it has turned out to be a consequence */
             self->failed_code = 0;
-        seen.moved = self->wanted != self->replicas;
+        seen.moved = adli_worlds_moved(self);
     }
+    free(ended);
     seen.wanted = self->wanted;
     seen.deleted = self->stop;
     return seen;
@@ -257,7 +273,7 @@ static void on_signals(run *self)
         if (number == SIGCHLD)
             continue; /* reap looks at every round */
         if (number == SIGINT && self->stop) {
-            adli_say(ADL_LOG_INFO, "got SIGINT again: killing %d replicas", self->alive);
+            adli_say(ADL_LOG_INFO, "got SIGINT again: killing %d replicas", alive(self));
             kill_all(self);
             continue;
         }
@@ -286,16 +302,38 @@ static bool saves(const run *self)
 
 static void resize(run *self, int wanted, adli_buf *out)
 {
-    const char *how = saves(self) ? "waiting for a checkpoint" : "from the first step again";
+    const char *how = adli_worlds_able(self) ? "in place"
+                      : saves(self)          ? "waiting for a checkpoint"
+                                             : "from the first step again";
     adli_buf_printf(out, "%s: from %d to %d replicas", self->name, self->wanted, wanted);
     adli_say(ADL_LOG_INFO, "%s: from %d to %d replicas, %s", self->name, self->wanted, wanted, how);
     self->wanted = wanted;
+}
+
+/* Another process in the place of one: what a move to another machine is on several. */
+static void replace(run *self, const char *text, adli_buf *out)
+{
+    char *end;
+    long rank = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || rank < 0 || rank >= self->replicas)
+        adli_buf_printf(out, "error: there is no replica %.20s", text);
+    else if (self->wanted != self->replicas || self->worlds.replaced >= 0 || self->replicas < 2 ||
+             !adli_worlds_able(self))
+        adli_buf_puts(out, "error: it cannot be replaced now");
+    else {
+        self->worlds.replaced = (int)rank;
+        adli_buf_printf(out, "%s: replica %ld is replaced", self->name, rank);
+    }
 }
 
 static void on_control(void *user, const char *line, adli_buf *out)
 {
     run *self = user;
     char *end = NULL;
+    if (strncmp(line, "replace ", 8) == 0) {
+        replace(self, line + 8, out);
+        return;
+    }
     if (strcmp(line, "status") == 0) {
         adli_buf_printf(out, "%s: %s, %d replicas, %d restarts", self->name, phase_text(self),
                         self->replicas, self->life.group - 1);
@@ -309,7 +347,7 @@ static void on_control(void *user, const char *line, adli_buf *out)
         adli_buf_puts(out, "error: the run is being stopped");
     else if (wanted == self->wanted)
         adli_buf_printf(out, "%s: %d replicas already", self->name, self->wanted);
-    else if (!forced && !saves(self))
+    else if (!forced && !saves(self) && !adli_worlds_able(self))
         adli_buf_puts(out, "error: it saves no checkpoints (run --checkpoint DIR), so it would "
                            "start again from the first step; scale --force does it anyway");
     else
@@ -320,40 +358,48 @@ static void on_control(void *user, const char *line, adli_buf *out)
 static void wait_round(run *self)
 {
     struct pollfd *wait = self->wait;
-    int count = 2;
+    size_t count = self->count;
     wait[0] = (struct pollfd){self->signals, POLLIN, 0};
     wait[1] = (struct pollfd){self->control.fd, POLLIN, 0};
-    int replicas = self->replica ? self->replicas : 0;
-    for (int r = 0; r < replicas; r++) { /* poll ignores those at their end (-1) */
-        wait[count++] = (struct pollfd){self->replica[r].out.fd, POLLIN, 0};
-        wait[count++] = (struct pollfd){self->replica[r].err.fd, POLLIN, 0};
+    for (size_t i = 0; i < count; i++) { /* poll ignores those at their end (-1) */
+        wait[2 + 3 * i] = (struct pollfd){self->all[i]->out.fd, POLLIN, 0};
+        wait[3 + 3 * i] = (struct pollfd){self->all[i]->err.fd, POLLIN, 0};
+        wait[4 + 3 * i] = (struct pollfd){self->all[i]->link.fd, POLLIN, 0};
     }
-    if (poll(wait, (nfds_t)count, TICK_MS) <= 0)
+    if (poll(wait, (nfds_t)(2 + 3 * count), TICK_MS) <= 0)
         return;
-    for (int r = 0; r < replicas; r++) {
-        adli_replica *replica = &self->replica[r];
-        if (wait[2 + 2 * r].revents)
-            adli_output_pump(&self->output, &replica->out, r, false);
-        if (wait[3 + 2 * r].revents)
-            adli_output_pump(&self->output, &replica->err, r, true);
+    for (size_t i = 0; i < count; i++) {
+        adli_replica *replica = self->all[i];
+        if (wait[2 + 3 * i].revents)
+            adli_output_pump(&self->output, &replica->out, replica->rank, false);
+        if (wait[3 + 3 * i].revents)
+            adli_output_pump(&self->output, &replica->err, replica->rank, true);
+    }
+    for (size_t i = 0; i < count; i++) { /* the order of replicas may change */
+        int fd = wait[4 + 3 * i].fd;
+        for (size_t k = 0; wait[4 + 3 * i].revents && k < self->count; k++)
+            if (fd >= 0 && self->all[k]->link.fd == fd) {
+                adli_worlds_hear(self, self->all[k]);
+                break;
+            }
     }
     if (wait[0].revents)
         on_signals(self);
     if (wait[1].revents)
-        adli_control_serve(&self->control, on_control, self);
+        adli_control_serve(&self->control, adli_worlds_adopt, on_control, self);
 }
 
 /* Prints what is left in the pipes of those that are gone. */
 static void drain(run *self)
 {
-    for (int r = 0; self->replica && r < self->replicas; r++) {
-        adli_replica *replica = &self->replica[r];
+    for (size_t k = 0; k < self->count; k++) {
+        adli_replica *replica = self->all[k];
         for (int i = 0; i < 2; i++) {
             adli_stream *stream = i ? &replica->err : &replica->out;
             struct pollfd wait = {stream->fd, POLLIN, 0};
             /* A descendant that escaped from the group may hold the pipe open: no waiting for it. */
             while (stream->fd >= 0 && poll(&wait, 1, 0) > 0 &&
-                   adli_output_pump(&self->output, stream, r, i))
+                   adli_output_pump(&self->output, stream, replica->rank, i))
                 ;
         }
     }
@@ -363,7 +409,7 @@ static void show_state(run *self)
 {
     int elapsed = (int)(adli_monotonic_s() - self->started_s);
     adli_output_state(&self->output, "%s: %s, %d of %d replicas, %d restarts, %d:%02d:%02d",
-                      self->name, phase_text(self), self->alive, self->replicas,
+                      self->name, phase_text(self), alive(self), self->replicas,
                       self->life.group - 1, elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
 }
 
@@ -373,11 +419,11 @@ static adl_status act(run *self, adl_action action)
     case ADL_START:
         return start_generation(self);
     case ADL_TERMINATE:
-        for (int r = 0; self->replica && r < self->replicas; r++)
-            adli_ward_ask(&self->replica[r].ward);
+        for (size_t i = 0; i < self->count; i++)
+            adli_ward_ask(&self->all[i]->ward);
         break;
     case ADL_KILL:
-        adli_say(ADL_LOG_ERROR, "%d replicas did not leave within %g s: killed", self->alive,
+        adli_say(ADL_LOG_ERROR, "%d replicas did not leave within %g s: killed", alive(self),
                  self->rules.grace_s);
         kill_all(self);
         break;
@@ -389,7 +435,8 @@ static adl_status act(run *self, adl_action action)
     case ADL_NOTHING:
         wait_round(self);
         reap(self);
-        if (self->replica)
+        adli_worlds_act(self);
+        if (self->count > 0)
             show_state(self);
         break;
     }
@@ -450,6 +497,7 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
                 .wanted = options->replicas,
                 .rules = {.grace_s = options->grace_s, .max_retries = options->max_restarts},
                 .port_fd = -1,
+                .worlds.port_fd = -1,
                 .signals = -1,
                 .control.fd = -1,
                 .started_s = adli_monotonic_s()};
@@ -484,6 +532,8 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
         status = run_all(&self, exit_code);
     prctl(PR_SET_CHILD_SUBREAPER, reaped);
     end_generation(&self);
+    free(self.all);
+    free(self.ends);
     free(self.wait);
     adli_hosts_fini(&self.hosts);
     adli_control_close(&self.control);

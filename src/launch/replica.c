@@ -40,6 +40,9 @@ static void set_environment(int rank, const adli_place *place, const adli_replic
     set_number("ADAPTDL_LOCAL_RANK", place->local_rank);
     set_number("ADAPTDL_NUM_RESTARTS", env->restarts);
     setenv("ADAPTDL_JOB_SECRET", env->secret, 1);
+    setenv("ADAPTDL_WORLD_SOCKET", env->socket ? env->socket : "", 1);
+    set_number("ADAPTDL_MEMBER", env->member);
+    set_number("ADAPTDL_JOIN", env->joins);
     if (env->checkpoint)
         setenv("ADAPTDL_CHECKPOINT_PATH", env->checkpoint, 1);
     if (env->hosts->count == 0)
@@ -98,7 +101,12 @@ adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv
 {
     int out[2], err[2], report[2], why;
     pid_t launcher = getpid();
-    *replica = (adli_replica){.rank = rank, .out.fd = -1, .err.fd = -1};
+    *replica = (adli_replica){.rank = rank,
+                              .member = env->member,
+                              .role = env->joins ? ADLI_ROLE_NEW : ADLI_ROLE_IN,
+                              .out.fd = -1,
+                              .err.fd = -1,
+                              .link.fd = -1};
     if (env->hosts->count)
         replica->host = env->hosts->name[adli_hosts_place(env->hosts, rank, env->replicas).host];
     adl_status status = make_pipes(out, err, report);
@@ -130,6 +138,7 @@ adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv
     fcntl(replica->err.fd, F_SETFL, O_NONBLOCK);
     adli_buf_init(&replica->out.line, LINE_MAX_BYTES);
     adli_buf_init(&replica->err.line, LINE_MAX_BYTES);
+    adli_buf_init(&replica->link.line, LINE_MAX_BYTES);
 out:
     close_all(out, 2);
     close_all(err, 2);
@@ -142,9 +151,11 @@ void adli_replica_fini(adli_replica *replica)
     adli_ward_fini(&replica->ward);
     close_all(&replica->out.fd, 1);
     close_all(&replica->err.fd, 1);
+    close_all(&replica->link.fd, 1);
     adli_buf_fini(&replica->out.line);
     adli_buf_fini(&replica->err.line);
-    replica->out.fd = replica->err.fd = -1;
+    adli_buf_fini(&replica->link.line);
+    replica->out.fd = replica->err.fd = replica->link.fd = -1;
 }
 
 const char *adli_replica_fate(const adli_replica *replica, char *text, size_t capacity)

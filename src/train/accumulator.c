@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "train/context.h"
+#include "train/regroup.h"
 #include "train/table.h"
 
 #include <stdio.h>
@@ -70,9 +71,11 @@ static adl_status synchronize(adl_accumulator *accumulator)
     adli_buf_init(&packed, PACKED_MAX);
     adli_table_pack(&accumulator->pending, &packed);
     adl_status status = adli_buf_check(&packed);
+    accumulator->ctx->quiet++;
     if (status == ADL_OK)
         status = adl_group_reduce(accumulator->ctx->group, name, packed.data, packed.length, merge,
                                   NULL, &reduced, &length);
+    accumulator->ctx->quiet--;
     if (status == ADL_OK)
         status = adli_table_unpack(&sum, reduced, length);
     if (status == ADL_OK)
@@ -142,6 +145,9 @@ static adl_status load(void *user, adl_source *source)
 {
     adl_accumulator *accumulator = user;
     uint32_t count = 0, epoch = 0;
+    for (size_t i = 0; i < accumulator->history_count; i++)
+        adli_table_fini(&accumulator->history[i].table);
+    accumulator->history_count = 0;
     adl_status status = source_table(source, &accumulator->results);
     if (status == ADL_OK)
         status = adl_source_u32(source, &count);
@@ -172,8 +178,14 @@ static void free_accumulator(void *object)
     free(accumulator);
 }
 
+static bool unshared(const void *object)
+{
+    const adl_accumulator *accumulator = object;
+    return accumulator->pending.count > 0;
+}
+
 /* What a replica has not told yet is told before it leaves a world, as before a checkpoint. */
-static const adli_owned_ops owned = {.free = free_accumulator};
+static const adli_owned_ops owned = {.free = free_accumulator, .unshared = unshared};
 
 adl_status adl_accumulator_new(adl_context *ctx, const char *name, adl_accumulator **out)
 {
@@ -297,6 +309,8 @@ static adl_status enter_outside_loops(adl_accumulator *accumulator)
 adl_accumulator *adl_accumulator_enter(adl_accumulator *accumulator)
 {
     adl_context *ctx = accumulator->ctx;
+    if (ctx->joining && ctx->status == ADL_OK)
+        adl_context_fail(ctx, adli_join(ctx));
     if (ctx->status != ADL_OK)
         return NULL;
     if (accumulator->depth == 0) {

@@ -148,27 +148,26 @@ static void save_and_stop(adl_context *ctx)
     adl_context_fail(ctx, ADL_EINTR);
 }
 
-/* A save that fails for reasons of storage is reported and training goes on; one that fails because
- * the replicas lost each other stops it. */
-static void save_in_background(adl_context *ctx)
+/* A save that fails for reasons of storage is reported and training goes on. A failure: the replicas
+ * lost each other. */
+static adl_status save_in_background(adl_context *ctx)
 {
     adl_status status = adl_checkpoint_save_async(ctx->store);
     if (status == ADL_OK)
-        return;
+        return ADL_OK;
     adl_status group = adl_group_check(ctx->group);
-    if (group != ADL_OK)
-        adl_context_fail(ctx, group);
-    else
+    if (group == ADL_OK)
         adli_log(ctx, ADL_LOG_WARNING, "checkpoint not saved, training goes on: %s", adl_error());
+    return group;
 }
 
 /* ---- the boundary ------------------------------------------------------------------------------ */
 
-void adli_boundary(adl_context *ctx, bool may_regroup)
+/* Reads the votes and acts on them; then posts the next ones, unless the world is another one now: then the pass
+ * is planned anew first, on all replicas. */
+static adl_status act_on_votes(adl_context *ctx, bool may_regroup)
 {
-    uint32_t wishes = 0;
-    if (ctx->status != ADL_OK)
-        return;
+    uint32_t wishes = 0, generation = ctx->world.generation;
     adl_status status = ADL_OK;
     if (ctx->world.replicas == 1) /* nobody to wait for: act at once */
         status = post_vote(ctx);
@@ -176,20 +175,43 @@ void adli_boundary(adl_context *ctx, bool may_regroup)
         status = take_votes(ctx, &wishes);
     if (status == ADL_OK && wishes & (ADLI_WISH_STOP | ADLI_WISH_SAVE))
         status = adli_boundary_together(ctx);
-    if (status != ADL_OK) {
-        adl_context_fail(ctx, status);
-        return;
-    }
+    if (status != ADL_OK)
+        return status;
     if (wishes & ADLI_WISH_STOP) {
         save_and_stop(ctx);
-        return;
+        return ADL_OK;
     }
     if (wishes & ADLI_WISH_SAVE)
-        save_in_background(ctx);
-    if (ctx->status == ADL_OK)
-        adl_context_fail(ctx, adli_regroup_act(ctx, wishes, may_regroup));
-    if (ctx->status == ADL_OK && ctx->world.replicas > 1)
-        adl_context_fail(ctx, post_vote(ctx));
+        status = save_in_background(ctx);
+    if (status == ADL_OK)
+        status = adli_regroup_act(ctx, wishes, may_regroup);
+    if (status == ADL_OK && ctx->world.generation == generation && ctx->world.replicas > 1)
+        status = post_vote(ctx);
+    return status;
+}
+
+void adli_boundary(adl_context *ctx, bool may_regroup)
+{
+    if (ctx->status != ADL_OK)
+        return;
+    adl_status status = ctx->lost ? ADL_OK : act_on_votes(ctx, may_regroup);
+    if (status != ADL_OK && may_regroup && adli_lost(ctx, status))
+        status = ADL_OK;
+    if (status == ADL_OK && ctx->lost)
+        status = adli_recover(ctx);
+    adl_context_fail(ctx, status);
+}
+
+void adli_boundary_end(adl_context *ctx)
+{
+    if (ctx->status != ADL_OK || !ctx->recovers)
+        return;
+    adl_status status = ctx->lost ? ADL_OK : adli_boundary_together(ctx);
+    if (status != ADL_OK && adli_lost(ctx, status))
+        status = ADL_OK;
+    if (status == ADL_OK && ctx->lost)
+        status = adli_recover(ctx);
+    adl_context_fail(ctx, status);
 }
 
 adl_status adli_boundary_last(adl_context *ctx)

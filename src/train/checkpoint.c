@@ -283,7 +283,7 @@ adl_status adl_checkpoint_load_state(adl_checkpoint *store, adl_checkpoint_state
     if (!is_pending)
         return ADL_OK;
     const adli_ckpt_value *value = store->pending[place];
-    adl_source source = {value->data, value->length};
+    adl_source source = {.at = value->data, .remaining = value->length};
     if (state->functions.load) {
         store->calling = true;
         status = state->functions.load(state->user, &source);

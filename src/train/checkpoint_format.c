@@ -133,7 +133,7 @@ void adli_ckpt_header_encode(adli_ckpt_header *header, unsigned char *out)
 
 static adl_status parse_header(const unsigned char *file, size_t length, adli_ckpt_header *out)
 {
-    adl_source source = {file, length};
+    adl_source source = {.at = file, .remaining = length};
     char magic[8];
     uint32_t version, codec, name_length, reserved;
     *out = (adli_ckpt_header){0};
@@ -343,7 +343,7 @@ static adl_status parse_entries(adl_source *source, adli_ckpt_manifest *out)
 adl_status adli_ckpt_manifest_parse(const void *data, size_t length, adli_ckpt_manifest *out)
 {
     *out = (adli_ckpt_manifest){0};
-    adl_source source = {data, length};
+    adl_source source = {.at = data, .remaining = length};
     adl_status status = parse_prefix(&source);
     if (status != ADL_OK)
         return status;

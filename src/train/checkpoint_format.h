@@ -16,6 +16,7 @@ enum {
     ADLI_CKPT_MANIFEST_MAX = 16 << 20,
     ADLI_CKPT_DIR_NAME_MAX = 64,   /* "checkpoint-3.7" and its NUL */
     ADLI_CKPT_FILE_NAME_MAX = 256, /* an escaped name, ".state" and the NUL */
+    ADLI_PIECE_BYTES = 4 << 20,    /* of a state that is streamed to another replica */
 };
 #define ADLI_CKPT_MANIFEST_NAME "MANIFEST"
 
@@ -26,20 +27,34 @@ typedef struct adli_ckpt_sum {
 
 adli_ckpt_sum adli_ckpt_sum_of(const void *data, size_t length);
 
-/* A growing buffer with a limit; the first failure stays in status. */
+/* A growing buffer with a limit; the first failure stays in status. With drain it holds a piece at most (and what was
+ * reserved at once): what is written goes on from there, large arrays without a copy. */
 struct adl_sink {
     unsigned char *data;
     size_t length, capacity;
     uint64_t max;
     adl_status status;
+    adl_status (*drain)(void *user, const void *data, size_t length);
+    void *drain_user;
+    uint64_t drained;
 };
 void adli_sink_init(adl_sink *sink, uint64_t max);
 void adli_sink_clear(adl_sink *sink); /* keeps the memory */
 void adli_sink_fini(adl_sink *sink);
+/* Hands over what is left in a sink that drains. */
+ADL_MUST adl_status adli_sink_flush(adl_sink *sink);
 
+/* Bytes in memory; or, with refill, a stream of which `buffered` bytes are there and more come when they are wanted. */
 struct adl_source {
     const unsigned char *at;
-    size_t remaining;
+    size_t remaining; /* of all */
+    size_t buffered;  /* a stream's, at `at` */
+    /* The next piece, valid until the one after it. */
+    adl_status (*refill)(void *user, const unsigned char **data, size_t *length);
+    void *refill_user;
+    unsigned char
+        *gathered; /* a stream's: what adl_source_view has put together; the owner frees it */
+    size_t gathered_capacity;
 };
 
 /* Which checkpoint: ordered by generation, then sequence. */

@@ -185,3 +185,21 @@ adl_status adli_checkpoint_read_directory(adl_checkpoint *store)
     close(dir);
     return status == ADL_OK ? status : adli_wrap(status, "%s", path);
 }
+
+adl_status adli_checkpoint_prepare_directory(adl_checkpoint *store)
+{
+    adli_ckpt_list list;
+    adl_status status = create_directory(store);
+    if (status != ADL_OK)
+        return status;
+    int dir = open(store->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return adli_fail(ADL_EIO, "%s: %s", store->directory, strerror(errno));
+    status = adli_ckpt_list_read(dir, &list);
+    if (status == ADL_OK) {
+        choose_generation(store, &list);
+        adli_ckpt_list_fini(&list);
+    }
+    close(dir);
+    return status == ADL_OK ? ADL_OK : adli_wrap(status, "%s", store->directory);
+}

@@ -278,9 +278,17 @@ adl_status adli_checkpoint_sync(adl_checkpoint *store)
     return status == ADL_OK ? sync_all(store) : status;
 }
 
-void adli_checkpoint_set_writer(adl_checkpoint *store, bool is_writer)
+adl_status adli_checkpoint_set_writer(adl_checkpoint *store, bool is_writer, const char *directory)
 {
-    store->options.is_writer = is_writer;
+    bool begins = is_writer && !store->options.is_writer;
+    store->options.is_writer = is_writer && (store->directory || directory);
+    if (!begins || !store->options.is_writer)
+        return ADL_OK;
+    if (!store->directory && !(store->directory = adli_strdup(directory)))
+        return adli_fail_memory("a checkpoint store");
+    adl_status status = adli_checkpoint_prepare_directory(store);
+    store->options.is_writer = status == ADL_OK;
+    return status;
 }
 
 static bool writes(const adl_checkpoint *store)

@@ -82,6 +82,8 @@ ADL_MUST adl_status adli_checkpoint_take_options(const adl_checkpoint_options *g
 /* Creates the directory, removes leftovers (the writer) and reads the checkpoint: pending, generation,
  * damaged and info.loaded. */
 ADL_MUST adl_status adli_checkpoint_read_directory(adl_checkpoint *store);
+/* Makes the directory if need be, and what is saved from now on newer than anything in it. */
+ADL_MUST adl_status adli_checkpoint_prepare_directory(adl_checkpoint *store);
 
 /* checkpoint_save.c */
 ADL_MUST adl_status adli_save_init(adl_checkpoint *store);
@@ -91,8 +93,10 @@ void adli_save_reap(adl_checkpoint *store);
 
 /* Everybody syncs, as before a save. */
 ADL_MUST adl_status adli_checkpoint_sync(adl_checkpoint *store);
-/* Another replica writes from now on, or this one; not while a save is under way here. */
-void adli_checkpoint_set_writer(adl_checkpoint *store, bool is_writer);
+/* Another replica writes from now on, or this one; not while a save is under way here. A store that had no directory
+ * gets this one (NULL: none). On failure nobody writes here. */
+ADL_MUST adl_status adli_checkpoint_set_writer(adl_checkpoint *store, bool is_writer,
+                                               const char *directory);
 
 /* Tests only: another table of file operations, before the first save. */
 void adli_checkpoint_set_io(adl_checkpoint *store, const adli_ckpt_io *io);

@@ -1,6 +1,7 @@
 /* Sinks and sources: what a state's save and load callbacks see of the checkpoint. Both are plain
  * memory, so that a save callback costs one copy and a load callback never sees a byte whose checksum
- * was not verified. */
+ * was not verified. Between replicas (transfer.c) both are streams: a state goes from one memory to
+ * another in pieces, and there is no second copy of a large one on either side. */
 #include "train/checkpoint_format.h"
 
 #include "base/mem.h"
@@ -25,11 +26,35 @@ void adli_sink_fini(adl_sink *sink)
     *sink = (adl_sink){0};
 }
 
+adl_status adli_sink_flush(adl_sink *sink)
+{
+    if (sink->status == ADL_OK && sink->length > 0) {
+        sink->status = sink->drain(sink->drain_user, sink->data, sink->length);
+        sink->drained += sink->length;
+        sink->length = 0;
+    }
+    return sink->status;
+}
+
+/* Pieces are handed over as they lie, without a copy, when they are large. */
+static adl_status drain(adl_sink *sink, const unsigned char *data, size_t length)
+{
+    adl_status status = adli_sink_flush(sink);
+    for (size_t at = 0, piece; at < length && status == ADL_OK; at += piece) {
+        piece = length - at < ADLI_PIECE_BYTES ? length - at : ADLI_PIECE_BYTES;
+        status = sink->status = sink->drain(sink->drain_user, data + at, piece);
+        sink->drained += piece;
+    }
+    return status;
+}
+
 adl_status adl_sink_reserve(adl_sink *sink, size_t length, void **out)
 {
     *out = NULL;
     if (sink->status != ADL_OK)
         return adli_fail(sink->status, "an earlier write failed");
+    if (sink->drain && sink->length + length > ADLI_PIECE_BYTES && adli_sink_flush(sink) != ADL_OK)
+        return sink->status;
     if (length > sink->max || sink->length > sink->max - length) {
         sink->status = ADL_ENOMEM;
         return adli_fail(ADL_ENOMEM, "larger than the limit of %llu bytes",
@@ -48,6 +73,8 @@ adl_status adl_sink_reserve(adl_sink *sink, size_t length, void **out)
 adl_status adl_sink_write(adl_sink *sink, const void *data, size_t length)
 {
     void *to;
+    if (sink->drain && length >= ADLI_PIECE_BYTES && sink->status == ADL_OK)
+        return drain(sink, data, length);
     adl_status status = adl_sink_reserve(sink, length, &to);
     if (status == ADL_OK && length)
         memcpy(to, data, length);
@@ -91,12 +118,54 @@ size_t adl_source_remaining(const adl_source *source)
     return source->remaining;
 }
 
-adl_status adl_source_view(adl_source *source, size_t length, const void **out)
+static adl_status check_left(const adl_source *source, size_t length)
 {
-    *out = NULL;
     if (length > source->remaining)
         return adli_fail(ADL_ECORRUPT, "%zu bytes wanted where %zu are left", length,
                          source->remaining);
+    return ADL_OK;
+}
+
+/* length bytes of a stream, which has as many. */
+static adl_status read_stream(adl_source *source, unsigned char *out, size_t length)
+{
+    while (length > 0) {
+        adl_status status = ADL_OK;
+        if (source->buffered == 0)
+            status = source->refill(source->refill_user, &source->at, &source->buffered);
+        if (status == ADL_OK && source->buffered > source->remaining)
+            status = adli_fail(ADL_EPEER, "a state is longer than it was said to be");
+        if (status != ADL_OK)
+            return status;
+        size_t piece = length < source->buffered ? length : source->buffered;
+        memcpy(out, source->at, piece);
+        out += piece;
+        length -= piece;
+        source->at += piece;
+        source->buffered -= piece;
+        source->remaining -= piece;
+    }
+    return ADL_OK;
+}
+
+/* Puts together what lies in several pieces. */
+static adl_status view_stream(adl_source *source, size_t length, const void **out)
+{
+    if (adli_grow(&source->gathered, &source->gathered_capacity, length + 1, 1) != 0)
+        return adli_fail_memory("a part of a state");
+    adl_status status = read_stream(source, source->gathered, length);
+    *out = status == ADL_OK ? source->gathered : NULL;
+    return status;
+}
+
+adl_status adl_source_view(adl_source *source, size_t length, const void **out)
+{
+    *out = NULL;
+    adl_status status = check_left(source, length);
+    if (status == ADL_OK && source->refill)
+        return view_stream(source, length, out);
+    if (status != ADL_OK)
+        return status;
     *out = source->at;
     source->at += length;
     source->remaining -= length;
@@ -106,7 +175,11 @@ adl_status adl_source_view(adl_source *source, size_t length, const void **out)
 adl_status adl_source_read(adl_source *source, void *out, size_t length)
 {
     const void *from;
-    adl_status status = adl_source_view(source, length, &from);
+    adl_status status = check_left(source, length);
+    if (status == ADL_OK && source->refill)
+        return read_stream(source, out, length);
+    if (status == ADL_OK)
+        status = adl_source_view(source, length, &from);
     if (status == ADL_OK && length)
         memcpy(out, from, length);
     return status;
@@ -147,21 +220,25 @@ adl_status adl_source_f64(adl_source *source, double *out)
 
 adl_status adl_source_text(adl_source *source, char *out, size_t capacity)
 {
-    adl_source ahead = *source;
+    adl_source before = *source;
     uint32_t length;
     const void *text;
-    adl_status status = adl_source_u32(&ahead, &length);
+    adl_status status = adl_source_u32(source, &length);
     if (status != ADL_OK)
         return status;
     if (length >= capacity)
-        return adli_fail(ADL_ECORRUPT, "text of %u bytes where at most %zu fit", length,
-                         capacity ? capacity - 1 : 0);
-    if ((status = adl_source_view(&ahead, length, &text)) != ADL_OK)
+        status = adli_fail(ADL_ECORRUPT, "text of %u bytes where at most %zu fit", length,
+                           capacity ? capacity - 1 : 0);
+    else
+        status = adl_source_view(source, length, &text);
+    if (status == ADL_OK && memchr(text, '\0', length))
+        status = adli_fail(ADL_ECORRUPT, "text with a zero byte inside");
+    if (status != ADL_OK) {
+        if (!source->refill) /* a stream does not go back */
+            *source = before;
         return status;
-    if (memchr(text, '\0', length))
-        return adli_fail(ADL_ECORRUPT, "text with a zero byte inside");
+    }
     memcpy(out, text, length);
     out[length] = '\0';
-    *source = ahead;
     return ADL_OK;
 }

@@ -4,6 +4,7 @@
 #include "train/loop.h"
 
 #include "train/context.h"
+#include "train/regroup.h"
 
 static const double better_by = 1.05;
 
@@ -97,7 +98,11 @@ adl_status adli_loop_choose(adl_loop *loop)
     if (ctx->world.rank == 0)
         choose_best(loop);
     int64_t choice[3] = {loop->deal, loop->accum_steps, loop->decided_replicas};
-    adl_status status = adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);
+    adl_status status =
+        ctx->lost ? ADL_OK
+                  : adl_group_allreduce(ctx->group, choice, 3, ADL_TYPE_I64, ADL_REDUCE_FIRST);
+    if (status != ADL_OK && adli_lost(ctx, status)) /* chosen again in the next world */
+        status = ADL_OK;
     loop->deal = (int)choice[0];
     loop->accum_steps = (int)choice[1];
     loop->decided_replicas = (int)choice[2];

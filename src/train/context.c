@@ -5,6 +5,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/options.h"
+#include "train/opener.h"
+#include "train/regroup.h"
+#include "train/replay.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -95,8 +98,56 @@ bool adli_give_up(void *user)
     return now_s - ctx->stop_seen_s >= give_up_after_s;
 }
 
+/* ---- calls of the program, kept and replayed ---- */
+
+static adl_status answer_call(void *user, adl_group *group, const adli_call *call, bool *answered,
+                              uint8_t **data, size_t *length)
+{
+    adl_context *ctx = user;
+    if (ctx->quiet > 0 || ctx->current || ctx->status != ADL_OK)
+        return ADL_OK;
+    if (ctx->joining) { /* a call before the first epoch: the others have made it */
+        adl_status status = adl_context_fail(ctx, adli_join(ctx));
+        if (status != ADL_OK)
+            return status;
+    }
+    if (adli_replay_left(ctx->replay)) {
+        *answered = true;
+        adl_status status = adli_replay_next(ctx->replay, call, data, length);
+        *answered = status == ADL_OK;
+        return status;
+    }
+    if (group != ctx->alone)
+        return ADL_OK;
+    return adli_fail(ADL_ESTATE, "a collective call on a group that is no more: ask "
+                                 "adl_context_group for the present one");
+}
+
+static bool wants_call(void *user, int *mark)
+{
+    const adl_context *ctx = user;
+    *mark = ctx->in_epoch ? ctx->finished_epochs : ADLI_REPLAY_OUTSIDE;
+    return ctx->quiet == 0 && !ctx->current;
+}
+
+static void record_call(void *user, int mark, const adli_call *call, const void *data,
+                        size_t length)
+{
+    adl_context *ctx = user;
+    adli_replay_add(ctx->replay, mark, call, data, length);
+}
+
+/* A process that joins a running job is a group of its own until a world has it. */
+static adl_status stand_alone(adl_context *ctx)
+{
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    return adl_group_new(&options, &ctx->group);
+}
+
 static adl_status form_group(adl_context *ctx)
 {
+    if (ctx->joining)
+        return stand_alone(ctx);
     if (ctx->env.supervisor_url && ctx->world.replicas > 1) {
         char *discovered = NULL;
         adl_status status = adli_discover(ctx, &discovered);
@@ -132,6 +183,8 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_env_check(&ctx->env);
     if (status == ADL_OK)
         status = adli_world_init(&ctx->world, &ctx->env);
+    ctx->joining = ctx->env.joins;
+    ctx->member = ctx->env.world_socket || ctx->env.joins ? ctx->env.member : ctx->env.rank;
     atomic_store(&ctx->several, ctx->world.replicas > 1);
     if (ctx->env.hints_interval_s > 0)
         ctx->options.hints_interval_s = ctx->env.hints_interval_s;
@@ -142,8 +195,14 @@ static adl_status start(adl_context *ctx, const adl_options *options)
             ctx->env.checkpoint_interval_s > 0 ? ctx->env.checkpoint_interval_s : 0;
     if (ctx->env.peer_timeout_s > 0)
         ctx->options.peer_timeout_ms = 1000 * ctx->env.peer_timeout_s;
+    ctx->tap = (adli_tap){ctx, answer_call, wants_call, record_call};
+    ctx->quiet = 1; /* until the program has the context */
     if (status == ADL_OK)
         status = adli_regrouping_new(&ctx->regrouping);
+    if (status == ADL_OK)
+        status = adli_replay_new(&ctx->replay);
+    if (status == ADL_OK)
+        status = adli_opener_start(ctx);
     if (status == ADL_OK && ctx->env.prior &&
         adli_metrics_prior(&ctx->metrics, ctx->env.prior) != ADL_OK)
         adli_log(ctx, ADL_LOG_WARNING, "%s; it is not used", adl_error());
@@ -151,6 +210,8 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_signals_install(ctx);
     if (status == ADL_OK)
         status = form_group(ctx);
+    if (status == ADL_OK)
+        adli_group_set_tap(ctx->group, &ctx->tap);
     if (status == ADL_OK)
         status = adli_resume(ctx);
     if (status == ADL_OK)
@@ -162,8 +223,9 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_state(ctx, "adaptdl.metrics", &functions, &ctx->metrics, NULL);
     if (status == ADL_OK)
         status = adli_reports_start(ctx);
-    if (status == ADL_OK && ctx->world.rank == 0 && ctx->env.supervisor_url)
+    if (status == ADL_OK && ctx->world.rank == 0 && ctx->env.supervisor_url && !ctx->joining)
         status = adli_hints_start(ctx);
+    ctx->quiet = 0;
     return status;
 }
 
@@ -172,12 +234,15 @@ static void free_context(adl_context *ctx)
 {
     adli_hints_stop(ctx);
     adli_reports_stop(ctx);
+    adli_opener_stop(ctx);
     while (ctx->last_owned)
         adli_context_drop(ctx, ctx->last_owned->object);
     adl_future_free(ctx->agreed);
     adli_regrouping_free(ctx->regrouping);
     adl_checkpoint_close(ctx->store);
     adl_group_free(ctx->group);
+    adl_group_free(ctx->alone);
+    adli_replay_free(ctx->replay);
     adli_signals_remove(ctx);
     adli_metrics_fini(&ctx->metrics);
     adli_world_fini(&ctx->world);
@@ -218,6 +283,9 @@ int adl_exit_code(adl_status status)
 
 int adl_finish(adl_context *ctx)
 {
+    ctx->quiet++;
+    if (ctx->status == ADL_OK && ctx->joining) /* a program without a loop over epochs */
+        adl_context_fail(ctx, adli_fail(ADL_EINTR, "left before it had joined the others"));
     if (ctx->status == ADL_OK)
         adl_context_fail(ctx, adli_boundary_last(ctx));
     if (ctx->status == ADL_OK && ctx->saves) {
@@ -232,7 +300,7 @@ int adl_finish(adl_context *ctx)
         if (ctx->save_failed)
             code = 1;
         /* A replica that is slower, or died after the last step, takes nothing from this one. */
-        if (adl_group_close(ctx->group, CLOSE_TIMEOUT_MS) != ADL_OK)
+        if (!ctx->left && adl_group_close(ctx->group, CLOSE_TIMEOUT_MS) != ADL_OK)
             adli_log(ctx, ADL_LOG_WARNING, "leaving the other replicas: %s", adl_error());
     } else {
         adli_log(

@@ -7,6 +7,7 @@
 #include "adaptdl/dp.h"
 #include "adaptdl/loop.h"
 #include "base/status.h"
+#include "comm/tap.h"
 #include "train/metrics.h"
 #include "train/world.h"
 
@@ -20,6 +21,8 @@ typedef struct adli_owned_ops {
     /* The context is in another world, between two optimizer steps; what was on its way in the world before
      * can still be waited for. NULL: it does not matter to the object. */
     adl_status (*regroup)(void *object);
+    /* Does this replica know something that the others do not, and would be missed if it died? NULL: no. */
+    bool (*unshared)(const void *object);
 } adli_owned_ops;
 
 /* In the order in which they were made: told of a new world first to last, freed last to first. */
@@ -33,6 +36,8 @@ typedef struct adli_hints adli_hints;
 typedef struct adli_reports adli_reports;
 typedef struct adli_regrouping adli_regrouping;
 typedef struct adli_env_copy adli_env_copy;
+typedef struct adli_opener adli_opener;
+typedef struct adli_replay adli_replay;
 
 struct adl_context {
     adl_options options;
@@ -42,6 +47,19 @@ struct adl_context {
     bool signals;     /* our handlers are installed for this context */
     adl_group *group;
     adli_regrouping *regrouping; /* what there is of the next world */
+    adli_opener *opener;         /* who offers worlds; NULL: nobody */
+    int member;                  /* this process among all of the job's */
+    adli_replay *replay;         /* results of the program's calls, for those who join later */
+    adli_tap tap;                /* of the group, for the replay */
+    int quiet;                   /* calls of the library's own are not in the replay */
+    bool joining;                /* not in a world yet; loading: states are on their way */
+    bool loading;
+    adl_group *alone;     /* the group of one that stood in until this replica had joined */
+    bool recovers;        /* a death can be survived: the loops regroup, and there is an opener */
+    bool left;            /* the others go on without this replica */
+    bool lost;            /* the world has lost a member; the step is void, adli_recover comes */
+    uint64_t applied;     /* steps, of all loops: who is ahead after a death? */
+    double pause_since_s; /* no step is under way because of the world; 0: one is */
     adl_checkpoint *store;
     bool saves; /* rank 0 has a place for checkpoints */
     adli_owned *first_owned, *last_owned;
@@ -94,6 +112,9 @@ ADL_MUST adl_status adli_state(adl_context *ctx, const char *name,
  * answer is to stop, the checkpoint is written before this returns and the context is stopped.
  * may_regroup: whoever calls would notice that the world has changed. */
 void adli_boundary(adl_context *ctx, bool may_regroup);
+/* At the end of a pass over the data: nobody goes on in the program before all have applied the last step. Only where
+ * the death of one in the middle of it could be survived. */
+void adli_boundary_end(adl_context *ctx);
 /* At the program's end: waits for what the others said at the last boundary. A failure: they are
  * elsewhere, or gone. */
 ADL_MUST adl_status adli_boundary_last(adl_context *ctx);

@@ -160,7 +160,7 @@ static adl_status make_buckets(adl_dp *dp)
 static adl_status make_reducer(adl_dp *dp)
 {
     adl_reducer_options options = ADL_REDUCER_OPTIONS_INIT;
-    if (dp->ctx->world.replicas == 1)
+    if (dp->ctx->world.replicas == 1 || dp->ctx->joining)
         return ADL_OK;
     if (!dp->flat) {
         dp->own_flat = true;
@@ -209,7 +209,7 @@ static adl_status regroup(void *object)
     return status == ADL_OK ? ADL_OK : adli_wrap(status, "data parallel %s", dp->name);
 }
 
-static const adli_owned_ops owned = {free_dp, regroup};
+static const adli_owned_ops owned = {.free = free_dp, .regroup = regroup};
 
 adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *given, adl_dp **out)
 {
@@ -246,11 +246,13 @@ adl_status adl_dp_new(adl_context *ctx, const adl_dp_options *given, adl_dp **ou
     status = adli_context_own(ctx, dp, &owned);
     if (status != ADL_OK)
         return status;
+    ctx->quiet++;
     status = allocate(dp);
     if (status == ADL_OK)
         status = adli_dp_register(dp, &found);
-    if (status == ADL_OK && !found)
+    if (status == ADL_OK && !found && !ctx->joining)
         status = adli_dp_share(dp);
+    ctx->quiet--;
     if (status != ADL_OK) {
         adli_context_drop(ctx, dp);
         return status;

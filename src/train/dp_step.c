@@ -9,6 +9,7 @@
 #include "train/loop.h"
 #include "train/meter.h"
 #include "train/norms.h"
+#include "train/regroup.h"
 #include "train/sample.h"
 
 #include <math.h>
@@ -183,8 +184,12 @@ adl_status adl_dp_grad_ready(adl_dp *dp, size_t param)
     if (param >= dp->params)
         return adl_context_fail(ctx, adli_fail(ADL_EINVAL, "data parallel %s: parameter %zu of %zu",
                                                dp->name, param, dp->params));
+    if (ctx->lost) /* the step is void */
+        return ADL_OK;
     adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
-    return adl_context_fail(ctx, status == ADL_OK ? see_gradient(dp, &dp->places[param]) : status);
+    if (status == ADL_OK)
+        status = see_gradient(dp, &dp->places[param]);
+    return adli_lost(ctx, status) ? ADL_OK : adl_context_fail(ctx, status);
 }
 
 adl_status adl_dp_hook(void *dp, size_t param)
@@ -276,6 +281,7 @@ static adl_status finish_step(adl_dp *dp)
     adl_status status = dp->reducer ? reduce(dp) : ADL_OK;
     if (status != ADL_OK)
         return status;
+    ctx->current->step_applied = true; /* from here on it is everybody's */
     if (ctx->metrics.off) {
         dp->have_before = false;
         return dp->optim->step(dp->optim->self, NULL);
@@ -298,9 +304,11 @@ adl_status adl_dp_step(adl_dp *dp)
     adl_context *ctx = dp->ctx;
     if (ctx->status != ADL_OK)
         return ctx->status;
+    if (ctx->lost)
+        return ADL_OK;
     adl_status status = in_batch(dp) ? ADL_OK : begin_batch(dp);
     if (status != ADL_OK)
-        return adl_context_fail(ctx, status);
+        return adli_lost(ctx, status) ? ADL_OK : adl_context_fail(ctx, status);
     dp->in_batch = false;
     dp->whole &= ctx->current->whole;
     for (size_t i = dp->params; i > 0 && status == ADL_OK;
@@ -310,5 +318,5 @@ adl_status adl_dp_step(adl_dp *dp)
         status = finish_step(dp);
     else
         dp->accumulated++;
-    return adl_context_fail(ctx, status);
+    return adli_lost(ctx, status) ? ADL_OK : adl_context_fail(ctx, status);
 }

@@ -114,6 +114,7 @@ adl_status adli_env_load(adl_env *out)
     env.tensorboard_logdir = adli_env_text("ADAPTDL_TENSORBOARD_LOGDIR");
     env.job_secret = adli_env_text("ADAPTDL_JOB_SECRET");
     env.prior = adli_env_text("ADAPTDL_PRIOR");
+    env.world_socket = adli_env_text("ADAPTDL_WORLD_SOCKET");
     if (adli_env_text("ADAPTDL_MASTER_ADDR"))
         env.master_addr = adli_env_text("ADAPTDL_MASTER_ADDR");
     adl_status status = adli_env_number("ADAPTDL_MASTER_PORT", 0, 65535, &env.master_port);
@@ -135,8 +136,19 @@ adl_status adli_env_load(adl_env *out)
         status = adli_env_number("ADAPTDL_PEER_TIMEOUT", 1, SECONDS_MAX, &env.peer_timeout_s);
     if (status == ADL_OK)
         status = adli_env_number("ADAPTDL_LOCAL_RANK", 0, 1 << 20, &env.local_rank);
+    int joins = 0;
+    if (status == ADL_OK)
+        status = adli_env_number("ADAPTDL_MEMBER", 0, INT_MAX, &env.member);
+    if (status == ADL_OK)
+        status = adli_env_number("ADAPTDL_JOIN", 0, 1, &joins);
+    env.joins = joins != 0;
     if (status == ADL_OK)
         status = adli_env_foreign(&env);
+    if (status == ADL_OK && joins && !env.world_socket)
+        status = adli_fail(ADL_EINVAL, "ADAPTDL_JOIN=1, but ADAPTDL_WORLD_SOCKET is not set");
+    if (status == ADL_OK && env.world_socket && !env.joins && env.member < env.rank)
+        status = adli_fail(ADL_EINVAL, "ADAPTDL_MEMBER=%d: below ADAPTDL_REPLICA_RANK=%d",
+                           env.member, env.rank);
     if (status == ADL_OK)
         *out = env;
     return status;
@@ -161,7 +173,7 @@ adl_status adl_env_read(adl_env *out)
 }
 
 struct adli_env_copy {
-    char *text[9];
+    char *text[10];
 };
 
 adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy)
@@ -172,7 +184,8 @@ adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **c
         return adli_fail_memory("environment");
     const char **fields[] = {&out->checkpoint_path,    &out->share_path,     &out->job_id,
                              &out->master_addr,        &out->supervisor_url, &out->sched_version,
-                             &out->tensorboard_logdir, &out->job_secret,     &out->prior};
+                             &out->tensorboard_logdir, &out->job_secret,     &out->prior,
+                             &out->world_socket};
     for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
         if (!*fields[i])
             continue;

@@ -5,6 +5,8 @@
 #include "adaptdl/epoch.h"
 
 #include "train/context.h"
+#include "train/regroup.h"
+#include "train/replay.h"
 
 enum { PHASE_OUTSIDE, PHASE_ENTER, PHASE_BODY, PHASE_LEFT };
 
@@ -73,6 +75,7 @@ static void left(adl_epochs *loop)
     ctx->in_epoch = false;
     if (ctx->status == ADL_OK) {
         ctx->finished_epochs++;
+        adli_replay_forget(ctx->replay, ctx->finished_epochs);
         note_epochs(ctx, loop->target);
     }
 }
@@ -83,6 +86,8 @@ bool adl_epochs_next(adl_epochs *loop)
     bool broken = loop->phase == PHASE_BODY; /* the body was left by break */
     if (broken)
         left(loop);
+    if (ctx->joining && ctx->status == ADL_OK) /* here a new process meets the others */
+        adl_context_fail(ctx, adli_join(ctx));
     if (broken || ctx->status != ADL_OK || ctx->finished_epochs >= loop->until)
         return false;
     loop->number = ctx->finished_epochs;

@@ -140,14 +140,29 @@ static void present(adl_loader *loader, const adli_slot *slot, bool last)
     batch->loader = loader;
 }
 
+/* Behind the boundary of the next batch, whatever has become of the world there; false: there is none. */
+static bool stand_ready(adl_loader *loader)
+{
+    adl_loop *loop = loader->loop;
+    bool again;
+    do {
+        if (loader->ticket == loader->batches || loop->finished || loop->at_end) {
+            if (!adli_loop_passed(loop, &again) || (!again && !adl_loop_more(loop)) ||
+                begin_pass(loader) != ADL_OK)
+                return false;
+        }
+        if (!adl_loop_ready(loop, &again))
+            return false;
+        if (again && !loop->at_end && begin_pass(loader) != ADL_OK)
+            return false;
+    } while (again);
+    return true;
+}
+
 /* Fetches the next batch of the loop, in this pass or another; false: there is none. */
 static bool advance(adl_loader *loader)
 {
-    bool again = false;
-    if (loader->ticket == loader->batches &&
-        (!adl_loop_more(loader->loop) || begin_pass(loader) != ADL_OK))
-        return false;
-    if (!adl_loop_ready(loader->loop, &again) || (again && begin_pass(loader) != ADL_OK))
+    if (!stand_ready(loader))
         return false;
     bool last = loader->ticket + 1 == loader->batches;
     int64_t left =
@@ -184,7 +199,8 @@ bool adl_loader_next(adl_loader *loader, adl_batch **batch)
         run = begin_pass(loader) == ADL_OK;
     } else {
         loader->batch.number++;
-        run = adl_loop_commit(loader->loop, adli_loop_consumed(loader->loop));
+        run = adl_loop_commit(loader->loop, adli_loop_consumed(loader->loop)) ||
+              loader->ctx->status == ADL_OK; /* enough progress: the others may be behind */
     }
     if (run && advance(loader)) {
         *batch = &loader->batch;

@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "train/context.h"
+#include "train/opener.h"
+#include "train/regroup.h"
 
 #include <limits.h>
 #include <math.h>
@@ -73,7 +75,7 @@ static adl_status regroup(void *object)
     return ADL_OK;
 }
 
-static const adli_owned_ops owned = {free, regroup};
+static const adli_owned_ops owned = {.free = free, .regroup = regroup};
 
 adl_status adl_loop_new(adl_context *ctx, const char *name, size_t examples, int batch_size,
                         adl_loop **out)
@@ -201,6 +203,8 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     *run = false;
     if (ctx->status != ADL_OK)
         return ctx->status;
+    if (ctx->joining && adl_context_fail(ctx, adli_join(ctx)) != ADL_OK)
+        return ctx->status;
     if (!ctx->in_epoch && !loop->anywhere)
         return adl_context_fail(
             ctx, adli_fail(ADL_ESTATE, "%s: a loop over data outside an epoch loop", loop->name));
@@ -213,7 +217,7 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     ctx->current = loop;
     loop->entered = *run = true;
     loop->finished = loop->in_step = loop->trained = false;
-    loop->ready = loop->stale = false;
+    loop->ready = loop->stale = loop->at_end = loop->voided = loop->step_applied = false;
     loop->accumulated = 0;
     ctx->loop_serial++;
     if (ctx->progress_due <
@@ -263,11 +267,39 @@ adl_status adli_loop_trains(adl_loop *loop)
 
 bool adl_loop_ready(adl_loop *loop, bool *again)
 {
-    if (loop->accumulated == 0)
+    adli_regroup_able(loop->ctx);
+    if (loop->accumulated == 0 || loop->ctx->lost)
         adli_boundary(loop->ctx, true);
-    loop->ready = true;
+    loop->ready = !loop->stale;
     *again = loop->stale;
     return loop->ctx->status == ADL_OK;
+}
+
+bool adli_loop_passed(adl_loop *loop, bool *again)
+{
+    adl_context *ctx = loop->ctx;
+    bool known = loop->at_end; /* by the state of one that was here first */
+    loop->at_end = !loop->voided;
+    if (!known)
+        adli_boundary_end(ctx);
+    *again = !loop->at_end && ctx->status == ADL_OK;
+    loop->at_end = false;
+    return ctx->status == ADL_OK;
+}
+
+void adli_loop_void(adl_loop *loop)
+{
+    if (loop->voided || loop->accumulated > 0)
+        loop->index = loop->step_index;
+    loop->voided = loop->in_step = false;
+    loop->accumulated = 0;
+}
+
+void adli_loop_overtaken(adl_loop *loop, bool ended)
+{
+    loop->at_end = ended;
+    loop->finished = loop->autoscale && loop->ctx->in_epoch && loop->examples > 0 &&
+                     adli_metrics_progress(&loop->ctx->metrics) >= loop->wanted;
 }
 
 static size_t left_in_pass(const adl_loop *loop)
@@ -318,6 +350,15 @@ int64_t adl_loop_batches(const adl_loop *loop, bool drop_last)
     return (int64_t)(mine / each) + rest;
 }
 
+/* The first step in another world. */
+static void end_pause(adl_context *ctx)
+{
+    double pause_s = adli_monotonic_s() - ctx->pause_since_s;
+    ctx->pause_since_s = 0;
+    if (ctx->world.rank == 0)
+        adli_opener_say(ctx, "paused %u %.6f", ctx->world.generation, pause_s);
+}
+
 bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
 {
     if (loop->accumulated == 0 && !loop->ready)
@@ -325,6 +366,11 @@ bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
     loop->ready = false;
     if (loop->ctx->status != ADL_OK)
         return false;
+    if (loop->ctx->pause_since_s > 0)
+        end_pause(loop->ctx);
+    if (loop->accumulated == 0)
+        loop->step_index = loop->index;
+    loop->step_applied = loop->voided = false;
     loop->optim_step = last_of_pass || loop->accumulated >= loop->accum_steps;
     weigh(loop, size);
     loop->in_step = true;
@@ -360,9 +406,14 @@ bool adl_loop_commit(adl_loop *loop, size_t examples)
     loop->in_step = false;
     if (ctx->status != ADL_OK)
         return false;
+    if (ctx->lost && !loop->step_applied) { /* the batch comes again */
+        loop->voided = true;
+        return true;
+    }
     profile(loop);
     loop->index += examples;
     ctx->steps += loop->optim_step && ctx->training == loop;
+    ctx->applied += loop->optim_step;
     loop->accumulated = loop->optim_step ? 0 : loop->accumulated + 1;
     if (loop->autoscale && loop->optim_step && loop->examples > 0 && ctx->in_epoch) {
         loop->finished = adli_metrics_progress(&ctx->metrics) >= loop->wanted;

@@ -27,10 +27,14 @@ struct adl_loop {
     int seen_outside;           /* likewise outside the epochs */
     size_t saved_examples;      /* when the checkpoint was made; 0: not known */
     bool entered;
-    bool finished; /* enough progress */
-    bool in_step;  /* between step and commit */
-    bool ready;    /* the boundary of the next batch is behind us */
-    bool stale;    /* the world has changed since the pass was planned */
+    bool finished;       /* enough progress */
+    bool in_step;        /* between step and commit */
+    bool ready;          /* the boundary of the next batch is behind us */
+    bool stale;          /* the world has changed since the pass was planned */
+    bool at_end;         /* the pass is over, but perhaps not for all: see adli_loop_passed */
+    bool voided;         /* the last step was not applied */
+    bool step_applied;   /* an optimizer has taken its step in the present batch */
+    uint64_t step_index; /* where the present optimizer step began */
     int deal;      /* examples that all replicas together take at a time: R local_bsz, or a batch
                       * size that does not divide by R; local_bsz is then this replica's share */
     int size;      /* of the present batch; local_bsz, or less at the end of a pass */
@@ -61,6 +65,13 @@ void adli_loop_restore(adl_loop *loop, const adli_loop_place *place);
 size_t adli_loop_consumed(const adl_loop *loop);
 /* Chooses local_bsz and accum_steps for the pass that begins. Collective when autoscaling. */
 ADL_MUST adl_status adli_loop_choose(adl_loop *loop);
+/* The last batch of the pass was committed. Waits until all replicas have; *again: the pass is not over, its rest is to
+ * be planned anew. false: the context was stopped. */
+bool adli_loop_passed(adl_loop *loop, bool *again);
+/* The world was lost: what is not applied has not happened. */
+void adli_loop_void(adl_loop *loop);
+/* The state is now that of a replica that was a step ahead, and at the end of the pass, maybe. */
+void adli_loop_overtaken(adl_loop *loop, bool ended);
 /* A data-parallel step in this loop: it becomes the training loop. */
 ADL_MUST adl_status adli_loop_trains(adl_loop *loop);
 

@@ -222,7 +222,7 @@ static adl_status regroup_owned(void *object)
     return ADL_OK;
 }
 
-static const adli_owned_ops owned = {free_owned, regroup_owned};
+static const adli_owned_ops owned = {.free = free_owned, .regroup = regroup_owned};
 
 adl_status adl_meter_new(adl_context *ctx, const char *name, size_t groups, adl_meter **out)
 {

@@ -1,11 +1,17 @@
-/* From one world to the next, at a step boundary, without stopping the processes that stay.
+/* From one world to the next without stopping the processes that stay.
  *
- * Rank 0 hears of the next world (an offer) and says so with its vote. At the boundary where all read that, it
- * tells everyone the offer, and those who are in the next world begin to form its group, in the background, while
+ * In order. Rank 0 hears of the next world (an offer) and says so with its vote. At the boundary where all read that,
+ * it tells everyone the offer, and those who are in the next world begin to form its group, in the background, while
  * training goes on in the present one. With each vote a replica says whether its part is still forming; at the
  * boundary where nobody is, all of them act: what each has not told yet is told (as before a checkpoint), those who
  * leave are stopped, and the others go on, in the same loop, from the same index, as the next world. If forming
- * fails on one, all drop the offer and stay as they are. */
+ * fails on one, all drop the offer and stay as they are.
+ *
+ * Joining. A new process runs the program up to its first loop over epochs (or its first collective call), says that
+ * it is ready, and waits there for a world that it is in. Rank 0 sends it the states (transfer.h).
+ *
+ * After a death. The step in flight is void. Who has survived says so, waits for a world without the dead one, and
+ * forms it; those who are a step behind take the state of one that is ahead; the batch comes again. */
 #ifndef ADLI_TRAIN_REGROUP_H
 #define ADLI_TRAIN_REGROUP_H
 
@@ -15,22 +21,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The next world, as the present one is told of it. */
-typedef struct adli_offer {
-    adli_world world; /* without a rank; generation is one more than the present */
-    int count;        /* replicas of the present world */
-    int *ranks;       /* [count] of each in the next one; -1: it leaves */
-} adli_offer;
+enum { ADLI_OFFER_LINE_MAX = 1 << 19 };
 
-void adli_offer_fini(adli_offer *offer);
-/* Bytes for adli_offer_parse (free); NULL: out of memory. */
-uint8_t *adli_offer_encode(const adli_offer *offer, size_t *length);
-/* ECORRUPT: these bytes are no offer, or one that makes no sense: ranks twice or out of range, no next
- * world, a first member that does not have the state. */
-ADL_MUST adl_status adli_offer_parse(const void *data, size_t length, adli_offer *out);
+/* A world that is offered has no rank yet (-1). Bytes for adli_offer_parse (free); NULL: out of memory. */
+uint8_t *adli_offer_encode(const adli_world *world, size_t *length);
+/* ECORRUPT: these bytes are no world, or one that makes no sense: no member, or one twice. */
+ADL_MUST adl_status adli_offer_parse(const void *data, size_t length, adli_world *out);
+/* The same from text: "GENERATION NODES ADDRESS PORT MEMBER...". */
+ADL_MUST adl_status adli_offer_read(const char *line, adli_world *out);
 
-/* Rank 0: this is the next world. Any thread. The offer is copied. ESTATE: there is an offer already. */
-ADL_MUST adl_status adli_regroup_offer(adl_context *ctx, const adli_offer *offer);
+/* This is the next world, if it is newer than what was offered before. Any thread. It is copied. */
+ADL_MUST adl_status adli_regroup_offer(adl_context *ctx, const adli_world *world);
+/* Nothing comes of worlds up to that one. Any thread. */
+void adli_regroup_cancel(adl_context *ctx, uint32_t generation);
+/* Nobody is there any more who could offer one. Any thread. */
+void adli_regroup_orphan(adl_context *ctx);
 
 /* For boundary.c: what this replica has to say (adli_vote), and what becomes of what all have said at the
  * boundary before. may_regroup: whoever is at the boundary would notice that the world is another one.
@@ -39,5 +44,15 @@ uint32_t adli_regroup_wishes(adl_context *ctx);
 ADL_MUST adl_status adli_regroup_act(adl_context *ctx, uint32_t wishes, bool may_regroup);
 /* Nothing comes of it: gives up what is forming. Also at the context's end. */
 void adli_regroup_drop(adl_context *ctx);
+
+/* The loop over data of this program calls adl_loop_ready: whoever offers worlds is told. */
+void adli_regroup_able(adl_context *ctx);
+/* Waits for a world and becomes a part of it. For a context that is joining. */
+ADL_MUST adl_status adli_join(adl_context *ctx);
+/* Is this failure the loss of a peer that can be survived? Then the step is void, and adli_recover is
+ * called at the next boundary. */
+bool adli_lost(adl_context *ctx, adl_status status);
+/* Waits for a world without those that were lost, and goes on in it. */
+ADL_MUST adl_status adli_recover(adl_context *ctx);
 
 #endif

@@ -160,11 +160,25 @@ static adl_status share_values(adl_context *ctx, bool missing)
     }
 }
 
+/* A process that joins gets the states from the others' memory; no checkpoint is read. */
+static adl_status open_joining(adl_context *ctx)
+{
+    adl_checkpoint_options options = store_options(ctx);
+    options.only = "none";
+    options.is_writer = false;
+    if (ctx->env.checkpoint_path &&
+        adl_checkpoint_open(ctx->env.checkpoint_path, &options, &ctx->store) == ADL_OK)
+        return ADL_OK;
+    return adl_checkpoint_open(NULL, &options, &ctx->store);
+}
+
 adl_status adli_resume(adl_context *ctx)
 {
     verdict told = {0};
     adl_status status = ADL_OK;
     bool missing = false;
+    if (ctx->joining)
+        return open_joining(ctx);
     if (ctx->world.rank == 0) {
         adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
         told.status = open_rank0(ctx);

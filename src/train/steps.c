@@ -77,10 +77,12 @@ static void end_pass(adl_steps *steps, adl_context *ctx)
 static bool next_batch(adl_steps *steps, const adl_context *ctx)
 {
     adl_loop *loop = adl_loader_loop(steps->loader);
+    bool again;
     if (steps->batch && ctx->training == loop && loop->optim_step &&
         ctx->steps + 1 >= steps->until) {
         adl_loop_commit(loop, adli_loop_consumed(loop));
-        return false;
+        if (!adli_loop_passed(loop, &again) || ctx->steps >= steps->until)
+            return false;
     }
     return adl_loader_next(steps->loader, &steps->batch);
 }

@@ -12,14 +12,30 @@ adl_status adli_world_init(adli_world *world, const adl_env *env)
                           .replicas = env->replicas,
                           .nodes = env->nodes,
                           .master_port = env->master_port,
-                          .master_addr = adli_strdup(env->master_addr)};
-    return world->master_addr ? ADL_OK : adli_fail_memory("world");
+                          .master_addr = adli_strdup(env->master_addr),
+                          .members = adli_calloc((size_t)env->replicas, sizeof(int))};
+    if (!world->master_addr || !world->members)
+        return adli_fail_memory("world");
+    int first = env->world_socket ? env->member - env->rank : 0;
+    for (int r = 0; r < env->replicas; r++)
+        world->members[r] = first + r;
+    return ADL_OK;
 }
 
 void adli_world_fini(adli_world *world)
 {
     free(world->master_addr);
+    free(world->members);
     world->master_addr = NULL;
+    world->members = NULL;
+}
+
+int adli_world_rank(const adli_world *world, int member)
+{
+    int rank = world->replicas - 1;
+    while (rank >= 0 && world->members[rank] != member)
+        rank--;
+    return rank;
 }
 
 void adli_world_take_master(adli_world *world, char *address)

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* What load callbacks do with a value. */
 static void read_fields(const unsigned char *data, size_t length)
 {
-    adl_source source = {data, length};
+    adl_source source = {.at = data, .remaining = length};
     uint32_t small;
     uint64_t large;
     double number;

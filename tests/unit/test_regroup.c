@@ -11,19 +11,27 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { EXAMPLES = 600, BATCH = 10, EPOCHS = 3, D = 64 };
+enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64, PLACES = 12, NEW = 8 };
 
-/* One change: when a world is so many steps old, its rank 0 is offered another, with these ranks. */
+/* One change: when a world is so many steps old, its rank 0 is offered another, of the processes with these ranks in
+ * it and new ones (NEW, NEW + 1 ...: each joins once). */
 typedef struct change {
     int step, replicas;
-    int ranks[ADLT_REPLICAS_MAX];
+    int from[ADLT_REPLICAS_MAX]; /* [replicas] ranks in the world before */
 } change;
 
 typedef struct task {
     const change *changes;
     int change_count;
+    int joiners;   /* processes that wait to join from the start */
+    bool calls;    /* the program makes collective calls of its own */
+    int dies_at;   /* that step of world 0 kills its rank 0; 0: none does */
+    int breaks_at; /* at that step its directory of checkpoints is taken away */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    adl_context *contexts[2 * NEW]; /* under lock; by member */
     atomic_int seen[EPOCHS][EXAMPLES];
-    atomic_int world_steps[8]; /* steps taken in each world, by its rank 0 */
+    atomic_int world_steps[PLACES]; /* steps taken in each world, by its rank 0 */
     float result[D];
     adl_grad_params grad;
     double sum; /* of an accumulator */
@@ -39,16 +47,34 @@ static int free_port(void)
     return port;
 }
 
-static void offer(adl_context *ctx, const change *next)
+/* Tells all processes, as a launcher would. */
+static void offer(task *work, adl_context *ctx, const change *next)
 {
-    adli_offer told = {.world = {.generation = ctx->world.generation + 1,
-                                 .replicas = next->replicas,
-                                 .nodes = 1,
-                                 .master_addr = (char *)"127.0.0.1",
-                                 .master_port = free_port()},
-                       .count = ctx->world.replicas,
-                       .ranks = (int *)next->ranks};
-    CHECK_OK(adli_regroup_offer(ctx, &told));
+    int members[ADLT_REPLICAS_MAX];
+    adli_world told = {.generation = ctx->world.generation + 1,
+                       .replicas = next->replicas,
+                       .nodes = 1,
+                       .master_addr = (char *)"127.0.0.1",
+                       .master_port = free_port(),
+                       .members = members};
+    for (int r = 0; r < next->replicas; r++)
+        members[r] = next->from[r] >= NEW ? next->from[r] : ctx->world.members[next->from[r]];
+    pthread_mutex_lock(&work->lock);
+    for (int r = 0; r < next->replicas; r++) /* a new one is offered a world when it is there */
+        while (!work->contexts[members[r]])
+            pthread_cond_wait(&work->changed, &work->lock);
+    for (int m = 0; m < 2 * NEW; m++)
+        if (work->contexts[m])
+            CHECK_OK(adli_regroup_offer(work->contexts[m], &told));
+    pthread_mutex_unlock(&work->lock);
+}
+
+static void note_context(task *work, int member, adl_context *ctx)
+{
+    pthread_mutex_lock(&work->lock);
+    work->contexts[member] = ctx;
+    pthread_cond_broadcast(&work->changed);
+    pthread_mutex_unlock(&work->lock);
 }
 
 /* The gradient of one example is its own, and the same wherever it is computed. */
@@ -56,6 +82,35 @@ static void add_gradient(float *grad, size_t example)
 {
     for (int k = 0; k < D; k++)
         grad[k] += (float)((example * 7 + (size_t)k * 13) % 31) / 31.0f - 0.3f;
+}
+
+/* What the program asks the others outside loops; who joins later gets the same answers. */
+static void call_others(adl_context *ctx, int64_t expected)
+{
+    int64_t value = adl_rank(ctx) == 0 ? expected : -7;
+    void *word = NULL;
+    size_t length;
+    CHECK_OK(adl_group_allreduce(adl_context_group(ctx), &value, 1, ADL_TYPE_I64, ADL_REDUCE_MAX));
+    CHECK_INT(value, expected);
+    CHECK_OK(adl_group_broadcast(adl_context_group(ctx), "word", 4, &word, &length));
+    CHECK_INT(length, 4);
+    free(word);
+}
+
+/* The first replica is gone; the others are offered a world of their own. */
+static void die(adlt_replica *replica)
+{
+    task *work = replica->job->user;
+    change alone = {.replicas = 1, .from = {1}};
+    note_context(work, replica->ctx->member, NULL);
+    offer(work, replica->ctx, &alone);
+    adl_context_failf(replica->ctx, ADL_EIO, "dies on purpose");
+}
+
+static void wait_formed(adl_context *ctx)
+{
+    while (adl_rank(ctx) == 0 && adli_regroup_wishes(ctx) & ADLI_WISH_WAIT)
+        usleep(200); /* steps take no time here, a group does */
 }
 
 static void train(adlt_replica *replica)
@@ -71,61 +126,112 @@ static void train(adlt_replica *replica)
     adl_accumulator *sums = NULL;
     adl_loader_options data = ADL_LOADER_OPTIONS_INIT;
     adl_dp_options options = ADL_DP_OPTIONS_INIT;
+    ctx->recovers = true;
+    note_context(work, ctx->member, ctx);
     CHECK_OK(adl_optim_new(&param, 1, &sgd, &optim));
     options.optim = adl_optim_get_ops(optim);
     data.examples = EXAMPLES;
     data.batch_size = BATCH;
     data.shuffle = true;
+    if (work->calls)
+        call_others(ctx, 11);
     CHECK_OK(adl_loader_new(ctx, &data, &loader));
     CHECK_OK(adl_dp_new(ctx, &options, &dp));
     CHECK_OK(adl_accumulator_new(ctx, "sums", &sums));
-    int step = 0, age = 0;
+    int age = 0;
     uint32_t seen_world = 0;
     ADL_EPOCHS (ctx, epoch, EPOCHS) {
+        if (work->calls)
+            call_others(ctx, 100 + epoch);
         ADL_BATCHES (loader, batch) {
             uint32_t world = ctx->world.generation;
             age = world == seen_world ? age + 1 : 0;
             seen_world = world;
             if (adl_rank(ctx) == 0 && (int)world < work->change_count &&
                 age == work->changes[world].step)
-                offer(ctx, &work->changes[world]);
-            while (adl_rank(ctx) == 0 && adli_regroup_wishes(ctx) & ADLI_WISH_WAIT)
-                usleep(200); /* steps take no time here, a group does */
-            memset(grad, 0, D * sizeof *grad);
-            for (int i = 0; i < batch->size; i++) {
-                atomic_fetch_add(&work->seen[epoch][batch->index[i]], 1);
-                add_gradient(grad, batch->index[i]);
+                offer(work, ctx, &work->changes[world]);
+            wait_formed(ctx);
+            if (work->breaks_at && world == 0 && age == work->breaks_at && adl_rank(ctx) == 0) {
+                adlt_tempdir_remove(replica->job->checkpoint);
+                adl_save(ctx);
             }
+            if (work->dies_at && world == 0 && age == work->dies_at && adl_rank(ctx) == 0) {
+                die(replica);
+                break;
+            }
+            memset(grad, 0, D * sizeof *grad);
+            for (int i = 0; i < batch->size; i++)
+                add_gradient(grad, batch->index[i]);
             for (int k = 0; k < D; k++)
                 grad[k] = grad[k] / (float)batch->size + 0.1f * value[k];
+            int64_t steps = adl_global_step(ctx);
             CHECK_OK(adl_dp_step(dp));
+            if (ctx->lost)
+                continue; /* the batch comes again */
+            CHECK_INT(adl_global_step(ctx), steps);
+            for (int i = 0; i < batch->size; i++)
+                atomic_fetch_add(&work->seen[epoch][batch->index[i]], 1);
             if (adl_rank(ctx) == 0)
                 atomic_fetch_add(&work->world_steps[world], 1);
-            step++;
         }
+        if (work->calls && !adl_stopped(ctx))
+            call_others(ctx, 200 + epoch);
     }
     if (adl_rank(ctx) == 0 && !adl_stopped(ctx)) {
         memcpy(work->result, value, sizeof work->result);
         work->grad = adl_dp_grad_params(dp);
         work->last_replicas = adl_replicas(ctx);
-        CHECK_INT(step, EPOCHS * EXAMPLES / BATCH);
+        CHECK_INT(adl_global_step(ctx), EPOCHS * EXAMPLES / BATCH);
     }
+    note_context(work, ctx->member, NULL);
     replica->code = adl_finish(ctx);
     adl_optim_free(optim);
     free(value);
     pthread_exit(NULL);
 }
 
-/* exits: codes by starting rank. */
-static void run(task *work, int replicas, const int *exits)
+static task *new_task(void)
 {
-    adlt_job job = {.user = work};
-    adlt_replica all[ADLT_REPLICAS_MAX];
+    task *work = calloc(1, sizeof *work);
+    pthread_mutex_init(&work->lock, NULL);
+    pthread_cond_init(&work->changed, NULL);
+    return work;
+}
+
+/* Processes that join: on threads of their own, from the start. */
+static void start_joiner(const adlt_job *job, adlt_replica *out, int number)
+{
+    *out = (adlt_replica){.job = job, .body = train};
+    out->env = (adl_env)ADL_ENV_INIT;
+    out->env.replicas = 2;
+    out->env.rank = 1;
+    out->env.member = NEW + number;
+    out->env.joins = true;
+    out->env.checkpoint_path = job->checkpoint;
+    out->options = (adl_options)ADL_OPTIONS_INIT;
+    out->options.env = &out->env;
+    out->options.handle_signals = false;
+    out->options.log = getenv("ADL_TEST_VERBOSE") ? adl_log_stderr : NULL;
+    out->options.peer_timeout_ms = 20000;
+    pthread_create(&out->thread, NULL, adlt_replica_run, out);
+}
+
+/* exits: codes by starting rank, then those of who joins. */
+static void run_in(task *work, int replicas, const int *exits, const char *checkpoint)
+{
+    adlt_job job = {.user = work, .checkpoint = checkpoint};
+    adlt_replica all[ADLT_REPLICAS_MAX], joiners[NEW];
+    for (int i = 0; i < work->joiners; i++)
+        start_joiner(&job, &joiners[i], i);
     adlt_replicas_run(&job, replicas, train, all);
-    for (int r = 0; r < replicas; r++)
-        if (all[r].code != exits[r])
-            ADLT_FAIL("rank %d ended with %d, wanted %d: %s", r, all[r].code, exits[r],
-                      all[r].error);
+    for (int i = 0; i < work->joiners; i++)
+        pthread_join(joiners[i].thread, NULL);
+    for (int r = 0; r < replicas + work->joiners; r++) {
+        const adlt_replica *one = r < replicas ? &all[r] : &joiners[r - replicas];
+        if (one->code != exits[r])
+            ADLT_FAIL("process %d ended with %d, wanted %d: %s", r, one->code, exits[r],
+                      one->error);
+    }
     for (int e = 0; e < EPOCHS; e++)
         for (int i = 0; i < EXAMPLES; i++)
             if (work->seen[e][i] != 1) {
@@ -134,9 +240,14 @@ static void run(task *work, int replicas, const int *exits)
             }
 }
 
+static void run(task *work, int replicas, const int *exits)
+{
+    run_in(work, replicas, exits, NULL);
+}
+
 static void check_same(const task *work)
 {
-    task *alone = calloc(1, sizeof *alone);
+    task *alone = new_task();
     run(alone, 1, (int[]){0});
     for (int k = 0; k < D; k++)
         CHECK_NEAR(work->result[k], alone->result[k], 1e-5);
@@ -145,11 +256,11 @@ static void check_same(const task *work)
 
 TEST(replicas_leave_and_change_places_and_the_others_go_on)
 {
-    static const change changes[] = {{7, 3, {0, 1, 2, -1}}, /* the last one leaves */
-                                     {3, 2, {1, -1, 0}},    /* rank 0 becomes rank 1, 1 leaves */
-                                     {20, 2, {1, 0}},       /* they change places */
-                                     {1, 1, {-1, 0}}};      /* rank 0 leaves the other alone */
-    task *work = calloc(1, sizeof *work);
+    static const change changes[] = {{7, 3, {0, 1, 2}}, /* the last one leaves */
+                                     {3, 2, {2, 0}},    /* rank 0 becomes rank 1, 1 leaves */
+                                     {20, 2, {1, 0}},   /* they change places */
+                                     {1, 1, {1}}};      /* rank 0 leaves the other alone */
+    task *work = new_task();
     work->changes = changes;
     work->change_count = 4;
     run(work, 4, (int[]){143, 143, 0, 143});
@@ -157,6 +268,65 @@ TEST(replicas_leave_and_change_places_and_the_others_go_on)
     for (int world = 0; world < 5; world++)
         CHECK(work->world_steps[world] > 0);
     check_same(work);
+    free(work);
+}
+
+static void check_joining(bool calls)
+{
+    static const change changes[] = {{7, 2, {0, NEW}},                 /* one joins one */
+                                     {5, 4, {1, NEW + 1, 0, NEW + 2}}, /* two more, others move */
+                                     {40, 2, {1, 3}},                  /* two who joined stay */
+                                     {9, 3, {0, 1, NEW + 3}}};
+    task *work = new_task();
+    work->changes = changes;
+    work->change_count = 4;
+    work->joiners = 4;
+    work->calls = calls;
+    run(work, 1, (int[]){143, 143, 0, 0, 0});
+    CHECK_INT(work->last_replicas, 3);
+    for (int world = 0; world < 5; world++)
+        CHECK(work->world_steps[world] > 0);
+    check_same(work);
+    free(work);
+}
+
+TEST(new_processes_join_and_get_the_state)
+{
+    check_joining(false);
+}
+
+TEST(who_joins_is_told_what_the_program_has_called_before)
+{
+    check_joining(true);
+}
+
+TEST(the_death_of_rank_0_voids_a_step_and_the_other_goes_on)
+{
+    task *work = new_task();
+    work->dies_at = 20;
+    run(work, 2, (int[]){1, 0});
+    CHECK_INT(work->last_replicas, 1);
+    CHECK(work->world_steps[1] > 100);
+    check_same(work);
+    free(work);
+}
+
+TEST(a_failed_save_does_not_stop_a_world_that_changes_its_writer)
+{
+    static const change changes[] = {{30, 1, {1}}};
+    char *directory = adlt_tempdir();
+    task *work = new_task();
+    work->changes = changes;
+    work->change_count = 1;
+    work->breaks_at = 5;
+    run_in(work, 2, (int[]){143, 0}, directory);
+    adl_checkpoint *store = NULL;
+    adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
+    CHECK_OK(adl_checkpoint_open(directory, NULL, &store)); /* the new writer made it again */
+    adl_checkpoint_get_info(store, &info);
+    CHECK(info.loaded[0] != '\0');
+    adl_checkpoint_close(store);
+    adlt_tempdir_remove(directory);
     free(work);
 }
 
@@ -174,8 +344,14 @@ static void offer_nowhere(adlt_replica *replica)
     ADL_EPOCHS (ctx, epoch, 1)
         ADL_BATCHES (loader, batch) {
             if (steps++ == 3 && replica->rank == 0) {
-                change next = {0, 3, {0, 1}}; /* a third one that never comes */
-                offer(ctx, &next);
+                int members[] = {0, 1, 2}; /* a third one that never comes */
+                adli_world next = {.generation = 1,
+                                   .replicas = 3,
+                                   .nodes = 1,
+                                   .master_addr = (char *)"127.0.0.1",
+                                   .master_port = free_port(),
+                                   .members = members};
+                CHECK_OK(adli_regroup_offer(ctx, &next));
             }
             while (steps == 10 && replica->rank == 0 && adli_regroup_wishes(ctx) & ADLI_WISH_WAIT)
                 usleep(1000); /* until the waiting for it has ended */
@@ -193,36 +369,62 @@ TEST(a_world_that_does_not_come_to_be_is_dropped)
 
 /* ---- offers as bytes ---- */
 
+static adli_world example_offer(int *members)
+{
+    return (adli_world){.generation = 7,
+                        .replicas = 3,
+                        .nodes = 1,
+                        .master_addr = (char *)"node-1",
+                        .master_port = 4711,
+                        .members = members};
+}
+
+static void check_offer(const adli_world *heard)
+{
+    CHECK_INT(heard->generation, 7);
+    CHECK_INT(heard->replicas, 3);
+    CHECK_INT(heard->nodes, 1);
+    CHECK_INT(heard->master_port, 4711);
+    CHECK(strcmp(heard->master_addr, "node-1") == 0);
+    CHECK_INT(adli_world_rank(heard, 0), 2);
+    CHECK_INT(adli_world_rank(heard, 7), -1);
+}
+
 TEST(offers_are_checked)
 {
-    int ranks[3] = {1, -1, 0};
-    adli_offer told = {.world = {.generation = 7,
-                                 .replicas = 2,
-                                 .nodes = 1,
-                                 .master_addr = (char *)"node-1",
-                                 .master_port = 4711},
-                       .count = 3,
-                       .ranks = ranks},
-               heard;
+    int members[3] = {5, 12, 0};
+    adli_world told = example_offer(members), heard;
     size_t length;
     uint8_t *bytes = adli_offer_encode(&told, &length);
     REQUIRE_OK(adli_offer_parse(bytes, length, &heard));
-    CHECK_INT(heard.world.generation, 7);
-    CHECK_INT(heard.world.replicas, 2);
-    CHECK_INT(heard.world.nodes, 1);
-    CHECK_INT(heard.world.master_port, 4711);
-    CHECK(strcmp(heard.world.master_addr, "node-1") == 0);
-    CHECK_INT(heard.count, 3);
-    CHECK(memcmp(heard.ranks, ranks, sizeof ranks) == 0);
-    adli_offer_fini(&heard);
+    check_offer(&heard);
+    adli_world_fini(&heard);
     for (size_t cut = 0; cut < length; cut++)
         CHECK_INT(adli_offer_parse(bytes, cut, &heard), ADL_ECORRUPT);
     free(bytes);
-    static const int wrong[][3] = {{1, 1, 0}, {1, 2, 0}, {1, -2, 0}, {1, -1, -1}, {0, 0, 0}};
-    for (size_t i = 0; i < ADLI_COUNT(wrong); i++) {
-        memcpy(ranks, wrong[i], sizeof ranks);
-        bytes = adli_offer_encode(&told, &length);
-        CHECK_FAILS(adli_offer_parse(bytes, length, &heard), ADL_ECORRUPT, "makes no sense");
-        free(bytes);
-    }
+    members[2] = 5; /* twice */
+    bytes = adli_offer_encode(&told, &length);
+    CHECK_FAILS(adli_offer_parse(bytes, length, &heard), ADL_ECORRUPT, "makes no sense");
+    free(bytes);
+}
+
+TEST(offers_are_read_from_lines)
+{
+    adli_world heard;
+    REQUIRE_OK(adli_offer_read("7 1 node-1 4711 5 12 0", &heard));
+    check_offer(&heard);
+    adli_world_fini(&heard);
+    static const char *const wrong[] = {"",
+                                        "7",
+                                        "7 1 node-1 4711",
+                                        "7 1 node-1 4711 ",
+                                        "7 1 node-1 4711 5 5",
+                                        "7 1 node-1 4711 5 -1",
+                                        "7 1 node-1 4711 5 x",
+                                        "7 4 node-1 4711 5 12 0",
+                                        "7 0 node-1 4711 5",
+                                        "7 1 node-1 70000 5",
+                                        "7 1 node-1 4711 99999999999"};
+    for (size_t i = 0; i < ADLI_COUNT(wrong); i++)
+        CHECK_FAILS(adli_offer_read(wrong[i], &heard), ADL_ECORRUPT, "makes no sense");
 }

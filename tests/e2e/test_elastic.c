@@ -1,0 +1,352 @@
+/* Resizing in place, as a user sees it: random histories of `adaptdl run` with real processes that are grown, shrunk,
+ * replaced, killed (rank 0 too, new ones while they join) and stopped by SIGSTOP, until the program is finished. Its
+ * model is its ledger (helper_elastic.c): every example of every epoch was applied exactly once, and what was learned
+ * is what an undisturbed run learns, within the order of sums.
+ *
+ *     test_elastic       ADL_ELASTIC_SEQUENCES (10; 4 under sanitizers) histories from ADL_ELASTIC_SEED (1) on;
+ *                        ADL_ELASTIC_VERBOSE=1 shows what each run printed */
+#include "train_replicas.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "launch/control.h"
+#include "launch/launch.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { R_MAX = 4, BATCH = 12, ACTIONS_MAX = 8, PROCESSES_MAX = 512, HANG_S = 300 };
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEQUENCES = 4 };
+#else
+enum { SEQUENCES = 10 };
+#endif
+
+typedef struct history {
+    uint64_t seed;
+    adli_rng rng;
+    char directory[64], name[64], program[512], launcher[512];
+    int epochs, examples, step_us, calls, load_us, replicas;
+    pid_t run;
+    pid_t stopped; /* one that goes on some time, if it was not ended before; 0: none */
+    double stopped_s;
+} history;
+
+static int in_place, went_on, restarts;
+
+/* ---- the run ---- */
+
+/* A file of the same build as this test. */
+static void built(const char *name, char *out, size_t size)
+{
+    char self[400];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = '\0';
+    for (int i = 0; i < 2; i++)
+        *strrchr(self, '/') = '\0';
+    snprintf(out, size, "%s/%s", self, name);
+}
+
+static void path_of(const history *one, const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s", one->directory, name);
+}
+
+static void start_run(history *one)
+{
+    char words[6][32], replicas[16], checkpoint[128], log[128];
+    snprintf(words[0], 32, "epochs=%d", one->epochs);
+    snprintf(words[1], 32, "examples=%d", one->examples);
+    snprintf(words[2], 32, "step_us=%d", one->step_us);
+    snprintf(words[3], 32, "calls=%d", one->calls);
+    snprintf(words[4], 32, "load_us=%d", one->load_us);
+    snprintf(words[5], 32, "batch=%d", BATCH);
+    snprintf(replicas, sizeof replicas, "%d", one->replicas);
+    path_of(one, "checkpoint", checkpoint, sizeof checkpoint);
+    path_of(one, "log", log, sizeof log);
+    one->run = fork();
+    if (one->run != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    setenv("ADAPTDL_SHARE_PATH", one->directory, 1);
+    setenv("ADAPTDL_PEER_TIMEOUT", "2", 1);
+    execl(one->launcher, one->launcher, "run", "-v", "-n", replicas, "--name", one->name,
+          "--checkpoint", checkpoint, "--max-restarts", "100", "--", one->program, words[0],
+          words[1], words[2], words[3], words[4], words[5], (char *)NULL);
+    _exit(127);
+}
+
+static bool run_over(history *one, int *status)
+{
+    return waitpid(one->run, status, WNOHANG) == one->run;
+}
+
+static void show_log(const history *one)
+{
+    char path[128], line[512];
+    path_of(one, "log", path, sizeof path);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        fprintf(stderr, "| %s", line);
+    if (file)
+        fclose(file);
+}
+
+static int count_in_log(const history *one, const char *text)
+{
+    char path[128], line[512];
+    int found = 0;
+    path_of(one, "log", path, sizeof path);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        found += strstr(line, text) != NULL;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* ---- what is done to it ---- */
+
+/* The processes that have started so far, in order; those of which nothing is left apart. */
+static int list_processes(const history *one, pid_t *out)
+{
+    char path[128], line[128];
+    int count = 0;
+    path_of(one, "starts", path, sizeof path);
+    FILE *file = fopen(path, "r");
+    while (file && count < PROCESSES_MAX && fgets(line, sizeof line, file)) {
+        int member, restart, joins, fields;
+        long pid;
+        fields = sscanf(line, "%d %d %ld %d", &member, &restart, &pid, &joins);
+        if (fields == 4 && kill((pid_t)pid, 0) == 0)
+            out[count++] = (pid_t)pid;
+    }
+    if (file)
+        fclose(file);
+    return count;
+}
+
+static void ask(const history *one, const char *line)
+{
+    adli_buf answer;
+    adli_buf_init(&answer, 4096);
+    if (adli_control_ask(one->name, line, &answer) != ADL_OK) {
+        /* it is over, or has not begun to listen */
+    }
+    adli_buf_fini(&answer);
+}
+
+static void hurt(history *one, int number, bool newest)
+{
+    pid_t pids[PROCESSES_MAX];
+    int count = list_processes(one, pids);
+    if (count < 2) /* nobody would notice that the only one is stopped */
+        return;
+    pid_t victim = pids[newest ? count - 1 : adli_rng_range(&one->rng, 0, count - 1)];
+    kill(victim, number);
+    if (number == SIGSTOP) {
+        one->stopped = victim;
+        one->stopped_s = adli_monotonic_s();
+    }
+}
+
+static void act(history *one)
+{
+    char line[64];
+    switch (adli_rng_below(&one->rng, 8)) {
+    case 0:
+    case 1:
+    case 2:
+        snprintf(line, sizeof line, "scale %d", adli_rng_range(&one->rng, 1, R_MAX));
+        ask(one, line);
+        break;
+    case 3:
+        snprintf(line, sizeof line, "replace %d", adli_rng_range(&one->rng, 0, R_MAX - 1));
+        ask(one, line);
+        break;
+    case 4:
+    case 5:
+        hurt(one, SIGKILL, false);
+        break;
+    case 6: /* a new one, while it joins or soon after */
+        snprintf(line, sizeof line, "scale %d", R_MAX);
+        ask(one, line);
+        usleep((useconds_t)adli_rng_range(&one->rng, 0, 60000));
+        hurt(one, SIGKILL, true);
+        break;
+    default:
+        if (!one->stopped)
+            hurt(one, SIGSTOP, false);
+        break;
+    }
+}
+
+/* Has a process begun to train? */
+static bool trains(const history *one)
+{
+    char path[128], line[128];
+    bool found = false;
+    path_of(one, "starts", path, sizeof path);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file))
+        found |= strstr(line, "joined") != NULL;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* Until it is over; false: it hangs. One history in five is disturbed while it starts, too. */
+static bool disturb(history *one, int actions, int *status)
+{
+    double start_s = adli_monotonic_s();
+    bool begun = adli_rng_below(&one->rng, 5) == 0;
+    while (!run_over(one, status)) {
+        if (adli_monotonic_s() - start_s > HANG_S)
+            return false;
+        if (one->stopped && adli_monotonic_s() - one->stopped_s > 6) {
+            kill(one->stopped, SIGCONT);
+            one->stopped = 0;
+        }
+        usleep((useconds_t)adli_rng_range(&one->rng, 1000, begun && actions > 0 ? 400000 : 20000));
+        begun = begun || trains(one);
+        if (begun && actions-- > 0)
+            act(one);
+    }
+    return true;
+}
+
+/* ---- what comes of it ---- */
+
+typedef struct outcome {
+    int replicas;
+    long long steps;
+    double loss;
+    int wrong; /* cells that are not 1 */
+} outcome;
+
+static bool read_outcome(const history *one, outcome *out)
+{
+    char path[128];
+    double count;
+    int cells = 0;
+    *out = (outcome){0};
+    path_of(one, "ledger", path, sizeof path);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return false;
+    bool good = fscanf(file, "replicas %d steps %lld loss %lf", &out->replicas, &out->steps,
+                       &out->loss) == 3;
+    for (; good && fscanf(file, "%lf", &count) == 1; cells++)
+        out->wrong += fabs(count - 1) > 1e-3;
+    fclose(file);
+    return good && cells == one->epochs * one->examples;
+}
+
+static bool judge(const history *one, int status, double loss)
+{
+    outcome end;
+    long long steps = (long long)one->epochs * ((one->examples + BATCH - 1) / BATCH);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        ADLT_FAIL("seed %llu: the run ended with status %#x", (unsigned long long)one->seed,
+                  (unsigned)status);
+        return false;
+    }
+    if (!read_outcome(one, &end)) {
+        ADLT_FAIL("seed %llu: no ledger", (unsigned long long)one->seed);
+        return false;
+    }
+    if (end.wrong || end.steps != steps)
+        ADLT_FAIL("seed %llu: %d examples were not applied once, %lld steps instead of %lld",
+                  (unsigned long long)one->seed, end.wrong, end.steps, steps);
+    else if (!isnan(loss) && fabs(end.loss - loss) > 1e-3 * (1 + fabs(loss)))
+        ADLT_FAIL("seed %llu: %.6f was learned, %.6f without disturbances",
+                  (unsigned long long)one->seed, end.loss, loss);
+    else
+        return true;
+    return false;
+}
+
+static void choose(history *one, uint64_t seed)
+{
+    *one = (history){.seed = seed};
+    adli_rng_init(&one->rng, seed);
+    one->epochs = adli_rng_range(&one->rng, 1, 5);
+    one->examples = adli_rng_range(&one->rng, 200, 900);
+    one->step_us = adli_rng_range(&one->rng, 2000, 30000);
+    one->calls = (int)adli_rng_below(&one->rng, 2);
+    one->load_us = adli_rng_range(&one->rng, 0, 100000);
+    one->replicas = adli_rng_range(&one->rng, 1, R_MAX);
+    strcpy(one->directory, adlt_tempdir());
+    snprintf(one->name, sizeof one->name, "elastic-%ld-%llu", (long)getpid(),
+             (unsigned long long)seed);
+    built("helpers/helper_elastic", one->program, sizeof one->program);
+    built("bin/adaptdl", one->launcher, sizeof one->launcher);
+}
+
+/* The same program on one replica, with nothing done to it: what it learns. */
+static double undisturbed(const history *like)
+{
+    history one;
+    outcome end;
+    int status = 0;
+    choose(&one, like->seed);
+    one.step_us = one.load_us = 0;
+    one.replicas = 1;
+    strcat(one.name, "-alone");
+    start_run(&one);
+    bool over = disturb(&one, 0, &status);
+    double loss = over && judge(&one, status, NAN) && read_outcome(&one, &end) ? end.loss : NAN;
+    adlt_tempdir_remove(one.directory);
+    return loss;
+}
+
+static bool one_history(uint64_t seed)
+{
+    history one;
+    int status = 0;
+    choose(&one, seed);
+    double loss = undisturbed(&one);
+    if (isnan(loss))
+        return false;
+    start_run(&one);
+    bool good = disturb(&one, adli_rng_range(&one.rng, 1, ACTIONS_MAX), &status);
+    if (!good) {
+        ADLT_FAIL("seed %llu: not finished within %d s", (unsigned long long)seed, HANG_S);
+        kill(one.run, SIGTERM);
+        waitpid(one.run, &status, 0);
+    } else {
+        good = judge(&one, status, loss);
+    }
+    in_place += count_in_log(&one, "resized in place");
+    went_on += count_in_log(&one, "going on without it");
+    restarts += count_in_log(&one, ": restart ");
+    if (!good || getenv("ADL_ELASTIC_VERBOSE"))
+        show_log(&one);
+    adlt_tempdir_remove(one.directory);
+    return good;
+}
+
+static long setting(const char *name, long usual)
+{
+    const char *text = getenv(name);
+    return text ? atol(text) : usual;
+}
+
+TEST(what_is_resized_killed_and_stopped_applies_every_example_once)
+{
+    long sequences = setting("ADL_ELASTIC_SEQUENCES", SEQUENCES);
+    uint64_t seed = (uint64_t)setting("ADL_ELASTIC_SEED", 1);
+    long failed = 0;
+    for (long i = 0; i < sequences && failed < 3; i++)
+        failed += !one_history(seed + (uint64_t)i);
+    fprintf(stderr, "%ld histories: %d resized in place, %d deaths survived, %d restarts\n",
+            sequences, in_place, went_on, restarts);
+    CHECK(sequences < 10 || in_place + went_on > 0);
+}
