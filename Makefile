@@ -8,7 +8,7 @@ CMAKE := cmake -G Ninja -S .
 configure = [ -f $(1)/build.ninja ] || { echo "configure  $(1)"; $(2) $(CMAKE) -B $(1) $(3) >/dev/null; }
 ninja = echo "build      $(1)"; ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
-.PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-python test-browser \
+.PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-elastic test-python test-browser \
 	asan bench bench-torch wheel install docs check fuzz clean
 
 all: build
@@ -21,6 +21,7 @@ help:
 ## make demo     set up, build and run the main job
 ## make test     set up, build and run the tests, plain and under sanitizers
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
+## make test-elastic  1000 random histories of resizing in place (ADL_ELASTIC_SEED: from which on)
 ## make bench    the performance table
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
 ## make python   the Python package for PYTHONPATH (build/python/lib)
@@ -57,6 +58,9 @@ test: build asan-build tsan-build clang
 
 test-e2e: build asan-build
 	@tools/test e2e
+
+test-elastic: build
+	@tools/test elastic
 
 test-python: build
 	@tools/setup python

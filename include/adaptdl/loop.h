@@ -8,7 +8,7 @@
  *         adl_loop_pass(loop, &m, &s);                   start of a pass over the data
  *         for (batches of m examples, from adl_loop_index(loop) on, to the end of the pass) {
  *             if (!adl_loop_ready(loop, &again)) break;                      stopped
- *             if (again) { adl_loop_pass(loop, &m, &s); plan the rest of the pass anew }
+ *             if (again) { adl_loop_pass(loop, &m, &s); plan the rest anew; back to adl_loop_ready }
  *             if (!adl_loop_step(loop, size, last of the pass)) break;       stopped
  *             ... forward, backward, adl_dp_step ...
  *             if (!adl_loop_commit(loop, examples of all replicas)) break;   enough progress
@@ -79,8 +79,8 @@ ADL_API int64_t adl_loop_batches(const adl_loop *loop, bool drop_last);
 
 /* Before each batch is fetched. Between optimizer steps this is a step boundary, where the replicas agree
  * on stopping, on background checkpoints, and on going on as other replicas. *again: they are others now, so
- * the rest of the pass, from adl_loop_index on, is planned anew, beginning with adl_loop_pass. false: the
- * context was stopped. A loader that leaves the call out has its boundaries in adl_loop_step, and keeps its
+ * the rest of the pass, from adl_loop_index on, is planned anew, beginning with adl_loop_pass, and this is called again.
+ * false: the context was stopped. A loader that leaves the call out has its boundaries in adl_loop_step, and keeps its
  * replicas. */
 ADL_API bool adl_loop_ready(adl_loop *loop, bool *again);
 

@@ -53,6 +53,8 @@ replica() { # rank: its process
     done
 }
 digits=("$tmp/mnist" --examples 600 --threads 1)
+# The same without a launcher that it knows of: it cannot go on when the world changes, and is restarted.
+alone=(env -u ADAPTDL_WORLD_SOCKET "${digits[@]}")
 
 # ---- to the end ----
 run -- "${digits[@]}" --epochs 2
@@ -81,7 +83,12 @@ if wait_for 'Train Epoch: 1 '; then
         not_ok a_name_is_used_once "$(cat "$tmp/state")"
 fi
 end
-check the_run_grows_and_finishes 0 'restart 1 on 2 replicas' 'resuming from checkpoint-' 'Train Epoch: 20 '
+check the_run_grows_in_place_and_finishes 0 'grow: resized in place, paused [0-9.]+ s; 2 replicas now' 'Train Epoch: 20 '
+grep -qE 'restart 1|resuming from' "$tmp/log" && not_ok nobody_is_restarted_to_grow "somebody was"
+begin --name restarted --checkpoint "$tmp/restarted" -- "${alone[@]}" --epochs 20
+wait_for 'Train Epoch: 1 ' && timeout 30 "$adaptdl" scale restarted 2 >/dev/null 2>&1
+end
+check a_program_that_cannot_is_restarted_to_grow 0 'restart 1 on 2 replicas' 'resuming from checkpoint-' 'Train Epoch: 20 '
 [ "$(grep -c 'Test set' "$tmp/log")" -eq 20 ] && ok every_epoch_is_tested_once ||
     not_ok every_epoch_is_tested_once "$(grep -c 'Test set' "$tmp/log") results"
 
@@ -99,15 +106,15 @@ grep -q 'Train Epoch: 1 ' "$tmp/log" && not_ok resuming_repeats_nothing "epoch 1
     not_ok interrupted_and_resumed_make_twelve_epochs "$first epochs before"
 
 # ---- killed replicas ----
-begin -n 2 -- "${digits[@]}" --epochs 1000
+begin -n 2 -- "${alone[@]}" --epochs 1000
 wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 1)"
 end
 check a_killed_replica_ends_the_run 137 'replica 1 was killed by signal 9'
-begin -n 2 --max-restarts 1 --checkpoint "$tmp/killed" -- "${digits[@]}" --epochs 8
+begin -n 2 --max-restarts 1 --checkpoint "$tmp/killed" -- "${alone[@]}" --epochs 8
 wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 0)"
 end
 check with_restarts_it_goes_on 0 'replica 0 was killed by signal 9' 'restart 1 on 2 replicas' 'Train Epoch: 8 '
-begin -n 2 --checkpoint "$tmp/survivor" -- "${digits[@]}" --epochs 1000
+begin -n 2 --checkpoint "$tmp/survivor" -- "${alone[@]}" --epochs 1000
 wait_for 'Train Epoch: 1 ' && kill -KILL "$(replica 1)"
 end
 check a_survivor_says_that_it_saves_nothing 137 '^\[0\] adaptdl: error: .*rank 1'
