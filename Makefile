@@ -9,7 +9,7 @@ configure = [ -f $(1)/build.ninja ] || { echo "configure  $(1)"; $(2) $(CMAKE) -
 ninja = echo "build      $(1)"; ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
 .PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-elastic test-python test-browser \
-	asan bench bench-torch wheel install docs check fuzz clean
+	test-ray asan bench bench-torch bench-ray wheel install docs check fuzz clean
 
 all: build
 	@echo "ready      $(BUILD)/bin"
@@ -22,10 +22,12 @@ help:
 ## make test     set up, build and run the tests, plain and under sanitizers
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
 ## make test-elastic  1000 random histories of resizing in place (ADL_ELASTIC_SEED: from which on)
+## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first)
 ## make bench    the performance table
+## make bench-ray  a search of 8 trials on Ray: our scheduler, FIFO and ResourceChangingScheduler
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
 ## make python   the Python package for PYTHONPATH (build/python/lib)
-## make wheel    the Python package with the programs in it, in dist/
+## make wheel    the Python packages in dist/: adaptdl with the programs in it, and adaptdl_ray
 ## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
 ## make docs     the documentation as a site with a search, C and Python reference (build/docs/html)
 ## make check    format, lint, layering, symbols, and a build with clang
@@ -70,6 +72,10 @@ test-browser: build
 	@tools/setup browser
 	@tools/test browser
 
+test-ray: setup
+	@tools/setup ray
+	@tools/test-ray
+
 asan: asan-build
 	@tests/run --label asan build/asan/tests/test_*
 
@@ -84,11 +90,16 @@ python: setup
 bench-torch: python
 	@tools/bench-torch
 
+bench-ray: setup
+	@tools/setup ray
+	@tools/bench-ray
+
 wheel: setup
 	@tools/setup python
 	@echo "build      build/bundle"
 	@tools/bundle
 	@ADL_BUNDLE=$(CURDIR)/build/bundle/package /usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist .
+	@/usr/bin/python3 -m pip wheel -q --no-build-isolation --no-deps -w dist ./python-ray
 	@ls dist/*.whl
 
 docs: python

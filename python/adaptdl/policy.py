@@ -7,7 +7,7 @@ import json
 
 from adaptdl import _core
 
-__all__ = ["Policy", "decide", "names"]
+__all__ = ["Policy", "decide", "most_replicas", "names"]
 
 
 def _text(snapshot):
@@ -29,6 +29,20 @@ class Policy:
 def decide(snapshot):
     """The decision of the policy that the snapshot names, with its parameters; of the default one if it names none."""
     return json.loads(_core.policy_decide(_text(snapshot)))
+
+
+def most_replicas(hints, min_replicas=0, max_replicas=0):
+    """What to put into a snapshot as a job's ``maxReplicas``: a job that has not been measured yet runs on one
+    replica, then on at most twice what it was measured on, and never on more than its batch size can be cut into.
+
+    Args:
+        hints (dict): The job's last report (``adaptdl.sched_hints``); empty: there was none.
+        min_replicas (int): Its own lower limit, which goes before the others.
+        max_replicas (int): Its own upper limit; 0: none.
+    """
+    bounds = hints.get("localBszBounds") or (0, 0)
+    return _core.policy_most(hints.get("maxProfiledReplicas") or 0, hints.get("maxBatchSize") or 0, bounds[0],
+                             min_replicas, max_replicas)
 
 
 def names():

@@ -3,6 +3,7 @@
 #include "core.h"
 
 #include "adaptdl/snapshot.h"
+#include "policy/explore.h"
 
 #include <stdlib.h>
 
@@ -115,6 +116,17 @@ static PyObject *decide_alone(PyObject *self, PyObject *args)
     return answer_of(status, answer);
 }
 
+static PyObject *most_replicas(PyObject *self, PyObject *args)
+{
+    int profiled, min, max;
+    adl_batch_limits limits = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "iddii:policy_most", &profiled, &limits.max_batch_size,
+                          &limits.min_local_bsz, &min, &max))
+        return NULL;
+    return PyLong_FromLong(adli_explore_most(profiled, adli_explore_batch_cap(&limits), min, max));
+}
+
 static PyObject *list_policies(PyObject *self, PyObject *none)
 {
     (void)self, (void)none;
@@ -150,6 +162,9 @@ static PyType_Spec spec = {.name = "adaptdl._core.Policy",
 static PyMethodDef functions[] = {
     {"policy_decide", decide_alone, METH_VARARGS,
      "policy_decide(snapshot, /)\n--\n\nThe decision of the policy that the snapshot names."},
+    {"policy_most", most_replicas, METH_VARARGS,
+     "policy_most(profiled, max_batch_size, min_local_bsz, min, max, /)\n--\n\n"
+     "How many replicas a job may have that was measured on so many."},
     {"policy_list", list_policies, METH_NOARGS, "policy_list()\n--\n\nThe default comes first."},
     {NULL, NULL, 0, NULL},
 };

@@ -2,8 +2,8 @@
 #include "sched/cluster_impl.h"
 
 #include "base/options.h"
+#include "policy/explore.h"
 
-#include <math.h>
 #include <string.h>
 
 /* One without is known by name only, and not what it is. */
@@ -38,19 +38,6 @@ int adl_cluster_type(const adl_cluster *cluster, int node)
     return count == ADL_MAX_TYPES ? ADL_MAX_TYPES - 1 : 0; /* as adli_pool_type_of has it */
 }
 
-/* Most replicas that the batch limits allow: max_batch / min_local. */
-static int batch_cap(const adl_batch_limits *limits)
-{
-    double least = limits->min_local_bsz > 0 ? limits->min_local_bsz : 1;
-    double most = floor(limits->max_batch_size / least);
-    return limits->max_batch_size > 0 && most < INT32_MAX ? (int)fmax(most, 1) : 0;
-}
-
-static int twice(int replicas)
-{
-    return replicas < ADLI_POOL_REPLICAS_MAX / 2 ? 2 * replicas : ADLI_POOL_REPLICAS_MAX;
-}
-
 /* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. */
 int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 {
@@ -61,13 +48,9 @@ int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
     }
     adl_batch_limits limits;
     if (limit == 0 && adli_pool_limits(cluster->pool, j->known, &limits))
-        limit = batch_cap(&limits);
-    int cap = profiled > 0 ? twice(profiled) : 1;
-    if (j->spec.max_replicas > 0 && cap > j->spec.max_replicas)
-        cap = j->spec.max_replicas;
-    if (limit > 0 && cap > limit)
-        cap = limit;
-    return cap > j->spec.min_replicas ? cap : j->spec.min_replicas;
+        limit = adli_explore_batch_cap(&limits);
+    int most = adli_explore_most(profiled, limit, j->spec.min_replicas, j->spec.max_replicas);
+    return most < ADLI_POOL_REPLICAS_MAX ? most : ADLI_POOL_REPLICAS_MAX;
 }
 
 adl_status adli_cluster_learn(adl_cluster *cluster, adli_sched_job *j)
@@ -97,7 +80,7 @@ adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_re
         return status;
     adli_sched_job *j = cluster->jobs[number];
     j->max_profiled = report->max_profiled;
-    j->batch_cap = batch_cap(&report->limits);
+    j->batch_cap = adli_explore_batch_cap(&report->limits);
     j->progress = report->progress;
     j->total_work = report->total_work;
     j->epoch_work = report->epoch_work;

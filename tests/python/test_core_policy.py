@@ -56,6 +56,19 @@ def test_every_policy_decides(name):
     assert decision["desiredNodes"] == 2
 
 
+@pytest.mark.parametrize("hints, limits, most", [
+    ({}, (), 1),
+    ({"maxProfiledReplicas": None, "localBszBounds": None, "maxBatchSize": None}, (0, 8), 1),
+    ({"maxProfiledReplicas": 3}, (), 6),
+    ({"maxProfiledReplicas": 3}, (0, 4), 4),
+    ({"maxProfiledReplicas": 3, "maxBatchSize": 128, "localBszBounds": [32, 64]}, (0, 8), 4),
+    ({"maxProfiledReplicas": 1, "maxBatchSize": 64, "localBszBounds": [64, 64]}, (3, 8), 3),
+    ({"maxProfiledReplicas": 2000000000}, (0, 5), 5),
+])
+def test_growth_is_limited_by_what_was_measured(hints, limits, most):
+    assert policy.most_replicas(hints, *limits) == most
+
+
 def test_dict_text_and_bytes_are_alike():
     given = snapshot()
     decision = policy.decide(given)

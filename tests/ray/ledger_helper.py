@@ -1,0 +1,1 @@
+WORD = "beside"  # a module beside the program: it must be sent along

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Elastic trials: real Ray, real Tune, and a ledger in every trial that shows whether a resize lost or repeated
+anything."""
+
+import os
+import re
+import signal
+
+import pytest
+import ray
+import rayharness
+import tune_trials
+from ray import tune
+
+from adaptdl_ray.tune import AdaptDLScheduler, DistributedTrainableCreator
+from adaptdl_ray.tune.adaptdl_trial_sched import AdaptDLScheduler as OriginalPath
+
+# Restarts cost nothing in the eyes of the policy, so that the tests see many.
+EAGER = {"rs": 0.0, "dw": 0.0, "hy": 0.0, "shy": 0.0}
+NAME = re.compile(r"AdaptDLTrainable_(\d+)_(\d+)_(\w+)")
+
+
+def scheduler(**more):
+    return AdaptDLScheduler(interval_s=2, parameters=EAGER, **more)
+
+
+def trainable(function=tune_trials.ledger_trial, **more):
+    return DistributedTrainableCreator(function, backend="none", checkpoint_interval_s=0, **more)
+
+
+def search(tmp_path, cls, config, samples=1, watch=None, **more):
+    return tune.run(cls, config=config, num_samples=samples, storage_path=str(tmp_path), verbose=0,
+                    callbacks=[tune_trials.Watch(watch)] if watch else None, **more)
+
+
+def check_ledger(trial):
+    """The state was never lost: no step is missing or double, and no result either."""
+    result = trial.last_result
+    assert trial.status == "TERMINATED" and result["whole"] and result["steps"] >= trial.config["steps"]
+    assert result["training_iteration"] == result["reports"] == result["steps"] // 20
+    assert NAME.fullmatch(str(trial)), str(trial)
+
+
+def test_grow_when_alone_and_shrink_when_another_comes(tmp_path):
+    """The whole life of a search: alone, the first trial gets all; it makes room for the second."""
+    late = tune_trials.Late(4, str(tmp_path / "end"))
+    names = set()
+    with rayharness.local(4):
+        analysis = search(tmp_path, trainable(), {}, samples=2, search_alg=late, scheduler=scheduler(),
+                          watch=lambda trial, result: names.add(str(trial)))
+    first, second = analysis.trials
+    for trial in (first, second):
+        check_ledger(trial)
+    seen = late.seen[first.trial_id]
+    sizes = sorted(set(seen))
+    assert sizes[0] == 1 and 4 in sizes and any(size < 4 for size in seen[seen.index(4):]), sizes
+    seen = [NAME.fullmatch(name).groups() for name in sorted(names)]
+    assert {group[2] for group in seen} == {first.trial_id, second.trial_id}
+    assert any(group[0] == "4" and int(group[1]) >= 1 for group in seen), seen
+    assert int(NAME.fullmatch(str(first)).group(2)) >= 2
+
+
+def test_killed_worker_costs_a_restart_at_most(tmp_path):
+    killed = []
+    end = tmp_path / "end"
+
+    def kill_once(trial, result):
+        if not killed and result["steps"] >= 60:
+            killed.append(result["worker"])
+            os.kill(result["worker"], signal.SIGKILL)
+        elif killed and result["started"] > 0:
+            end.write_text("")
+
+    with rayharness.local(2):
+        analysis = search(tmp_path, trainable(max_replicas=1), {"steps": 100, "until": str(end)},
+                          scheduler=OriginalPath(), watch=kill_once)
+    trial, = analysis.trials
+    assert killed and trial.status == "TERMINATED" and trial.last_result["whole"]
+    assert trial.last_result["started"] >= 20  # it went on from a checkpoint, not from the beginning
+    assert str(trial).startswith("AdaptDLTrainable_1_1_")
+
+
+def test_lost_node_costs_a_restart_at_most(tmp_path):
+    """The node of one of two replicas dies: the trial goes on with one."""
+    end = tmp_path / "end"
+    with rayharness.cluster({"num_cpus": 1, "resources": {"first": 1}}, {"num_cpus": 1, "resources": {"other": 1}}) as found:
+        ray.init(address=found.address, log_to_driver=False)
+        lost = []
+
+        def lose_once(trial, result):
+            if not lost and result["steps"] >= 60:
+                lost.append(True)
+                found.remove_node(found.workers[1], allow_graceful=False)
+            elif lost and result["replicas"] == 1 and result["started"] > 0:
+                end.write_text("")
+
+        analysis = search(tmp_path, trainable(num_workers=2), {"steps": 100, "until": str(end)}, scheduler=scheduler(),
+                          watch=lose_once)
+        trial, = analysis.trials
+    assert lost and trial.status == "TERMINATED" and trial.last_result["whole"], trial.last_result
+    assert trial.last_result["started"] >= 20 and trial.last_result["replicas"] == 1
+    assert NAME.fullmatch(str(trial)).group(1) == "1" and int(NAME.fullmatch(str(trial)).group(2)) >= 1
+
+
+def test_tuner_with_asha(tmp_path):
+    """Early stopping by another scheduler, on Ray's present API."""
+    from ray.tune.schedulers import ASHAScheduler
+    with rayharness.local(2):
+        tuner = tune.Tuner(
+            trainable(max_replicas=1), param_space={"steps": tune.grid_search([200, 40])},
+            tune_config=tune.TuneConfig(
+                metric="steps", mode="max", reuse_actors=False,
+                scheduler=scheduler(base_scheduler=ASHAScheduler(time_attr="training_iteration", max_t=5))),
+            run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0)
+            if hasattr(tune, "RunConfig") else ray.train.RunConfig(storage_path=str(tmp_path), verbose=0))
+        grid = tuner.fit()
+    assert not grid.errors
+    assert sorted(result.metrics["training_iteration"] for result in grid) == [2, 5]
+    assert all(result.metrics["whole"] for result in grid)
+
+
+def test_bad_input(tmp_path):
+    """One clear error each."""
+    with rayharness.local(2):
+        with pytest.raises(ValueError, match="reuse_actors must be off"):
+            search(tmp_path, trainable(), {"steps": 1}, scheduler=scheduler(), reuse_actors=True)
+        with pytest.raises(ValueError, match="must be made by adaptdl_ray.tune.DistributedTrainableCreator"):
+            tune.run(lambda config: None, scheduler=scheduler(), storage_path=str(tmp_path), verbose=0)
+        with pytest.raises(ValueError, match=r"no node of the Ray cluster has what one replica takes \(64 CPU\)"):
+            search(tmp_path, trainable(num_cpus_per_worker=64), {"steps": 1}, scheduler=scheduler())
+        for function, words in ((tune_trials.failing_trial, "this function fails on purpose"),
+                                (tune_trials.silent_trial, "it must call tune.report at least once")):
+            analysis = search(tmp_path, trainable(function), {}, scheduler=scheduler(), raise_on_failed_trial=False)
+            trial, = analysis.trials
+            assert trial.status == "ERROR"
+            assert words in open(trial.error_file).read()
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ({"func": 3}, "func must be a function"),
+    ({"func": lambda: None}, "must take the trial's config"),
+    ({"func": print, "num_workers": 0}, "num_workers must be a whole number"),
+    ({"func": print, "num_workers": 4, "max_replicas": 2}, "num_workers=4 must be from"),
+    ({"func": print, "num_cpus_per_worker": 0, "num_gpus_per_worker": 0}, "a replica must take some CPU or GPU"),
+])
+def test_bad_arguments(arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        DistributedTrainableCreator(**arguments)
+
+
+def test_bad_scheduler_arguments():
+    with pytest.raises(ValueError, match="interval_s must be positive"):
+        AdaptDLScheduler(interval_s=0)
+    with pytest.raises(ValueError, match="no-such-policy"):
+        AdaptDLScheduler(policy="no-such-policy")
+
+
+if __name__ == "__main__":
+    rayharness.main(__file__)
