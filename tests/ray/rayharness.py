@@ -27,11 +27,23 @@ LONG_S = 400
 main = harness.main
 
 
+def _patiently(start, undo):
+    """Ray gives its processes half a minute to come up, which a busy machine may not manage."""
+    for attempt in range(4):
+        try:
+            return start()
+        except Exception as error:
+            if attempt == 3 or "timed out" not in str(error):
+                raise
+            undo()
+
+
 @contextlib.contextmanager
 def local(cpus, **more):
     """One Ray node with made-up CPUs."""
     import ray
-    ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE, log_to_driver=False, **more)
+    _patiently(lambda: ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE,
+                                log_to_driver=False, **more), ray.shutdown)
     try:
         yield
     finally:
@@ -40,17 +52,22 @@ def local(cpus, **more):
 
 @contextlib.contextmanager
 def cluster(*nodes):
-    """A head without CPUs, and a node for each dict of arguments."""
+    """A head on which no trial or worker fits, and a node for each dict of arguments."""
+    import ray
     from ray.cluster_utils import Cluster
-    found = Cluster(initialize_head=True, connect=False, head_node_args={
-        "num_cpus": 1, "include_dashboard": False, "object_store_memory": STORE})
+    found = _patiently(lambda: Cluster(initialize_head=True, connect=False, head_node_args={
+        "num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}), lambda: None)
     try:
-        found.workers = [found.add_node(object_store_memory=STORE, **node) for node in nodes]
+        found.workers = [add_node(found, **node) for node in nodes]
         yield found
     finally:
-        import ray
         ray.shutdown()
         found.shutdown()
+
+
+def add_node(found, **arguments):
+    """A further node of the cluster."""
+    return _patiently(lambda: found.add_node(object_store_memory=STORE, **arguments), lambda: None)
 
 
 def until(condition, what, timeout_s=LONG_S):

@@ -85,7 +85,7 @@ def test_machines_come_and_go(cluster, folder, tmp_path):
         head = next(node["NodeID"] for node in nodes(cluster) if "node:__internal_head__" in node["Resources"])
         first = job_status(cluster)
         assert first["replicas"] == 2 and head not in first["nodes"] and first["requested"] == 4
-        second = cluster.add_node(num_cpus=2, object_store_memory=rayharness.STORE)
+        second = rayharness.add_node(cluster, num_cpus=2)
         reader.wait_for(r"START replicas=4 restarts=2 step=[1-9]")
 
         noticed = first["nodes"][0]
@@ -99,7 +99,7 @@ def test_machines_come_and_go(cluster, folder, tmp_path):
         assert noticed not in status["nodes"] and len(set(status["nodes"])) == 1
         assert status["leaving"] == {noticed: "termination"}
 
-        third = cluster.add_node(num_cpus=2, object_store_memory=rayharness.STORE)
+        third = rayharness.add_node(cluster, num_cpus=2)
         reader.wait_for(r"START replicas=4 restarts=4 step=[1-9]")
         os.kill(job_status(cluster)["pids"][0], signal.SIGKILL)
         reader.wait_for(r"lost a worker .* going on from checkpoint-")

@@ -1,0 +1,135 @@
+"""Total time of a search of 8 trials on 8 slots, under three schedulers. The trials sleep: one unit of work takes
+UNIT_S / speedup(n) on n slots, with a speedup that everybody knows beforehand, so that it does not matter how many cores
+this machine has. They differ in length, as trials do."""
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+
+import rayharness  # noqa: F401
+import ray
+from ray import tune
+
+SLOTS = 8
+UNIT_S = 0.5
+# A few long trials keep a cluster half empty for long where trials cannot grow.
+WORK = (40, 60, 80, 120, 160, 240, 480, 640)
+
+
+def speedup(replicas):
+    """A little worse than linear: the eighth slot still adds half of what the first did."""
+    return replicas ** 0.85
+
+
+def fixed_trial(config):
+    """For Tune's own schedulers: as many slots as its resources say, and its place in a checkpoint."""
+    import json
+    checkpoint = tune.get_checkpoint() if hasattr(tune, "get_checkpoint") else ray.train.get_checkpoint()
+    done = 0
+    if checkpoint:
+        with checkpoint.as_directory() as folder, open(os.path.join(folder, "done")) as file:
+            done = json.load(file)
+    slots = sum(bundle.get("CPU", 0) for bundle in tune.get_context().get_trial_resources().bundles)
+    while done < config["work"]:
+        time.sleep(UNIT_S / speedup(slots))
+        done += 1
+        if done % 4 == 0 or done == config["work"]:
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "done"), "w") as file:
+                    json.dump(done, file)
+                tune.report({"done": done}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def elastic_trial(config):
+    """For ours."""
+    import adaptdl.checkpoint
+    import adaptdl.collective
+    from adaptdl import _signal, env, sched_hints
+
+    class Done(adaptdl.checkpoint.State):
+        units = 0
+
+        def save(self, fileobj):
+            fileobj.write(str(self.units).encode())
+
+        def load(self, fileobj):
+            self.units = int(fileobj.read())
+
+    def send_hints():
+        # Times of a step on n slots that follow the curve, at a batch size that is not to be changed.
+        profile = [{"nodes": 1, "replicas": n, "localBsz": 64, "accumTime": UNIT_S,
+                    "optimTime": UNIT_S * n / speedup(n)} for n in (1, 2, 4, 8)]
+        sched_hints.post_sched_hints({
+            "initBatchSize": 64, "maxBatchSize": 64 * SLOTS, "localBszBounds": [64, 64],
+            "maxProfiledReplicas": SLOTS, "gradParams": {"norm": 1.0, "var": 1e6},
+            "perfParams": {"alpha_c": 0.02, "beta_c": 0.0075, "alpha_n": 1e-6, "beta_n": 1e-6, "alpha_r": 0.05,
+                           "beta_r": 0.02, "gamma": 1.0},
+            "profile": profile, "progress": float(done.units), "iterationsPerEpoch": 1.0,
+            "targetEpochs": config["work"]}, env.job_id())
+
+    done = Done("done")
+    adaptdl.checkpoint.load_state(done)
+    done.units = adaptdl.collective.broadcast(done.units)
+    while done.units < config["work"]:
+        if env.replica_rank() == 0 and done.units % 10 == 0:
+            send_hints()
+        time.sleep(UNIT_S / speedup(env.num_replicas()))
+        if adaptdl.collective.allreduce(int(_signal.get_exit_flag())):
+            adaptdl.checkpoint.save_all_states()
+            raise SystemExit(143)
+        done.units += 1
+        if done.units % 4 == 0 or done.units == config["work"]:
+            tune.report({"done": done.units})
+
+
+def search(trainable, scheduler, scale):
+    """Seconds from the first trial to the last, and how often trials were restarted."""
+    folder = tempfile.mkdtemp(prefix="bench-ray-")
+    begin = time.monotonic()
+    try:
+        analysis = tune.run(trainable, config={"work": tune.grid_search([round(work * scale) for work in WORK])},
+                            scheduler=scheduler, storage_path=folder, verbose=0, reuse_actors=False)
+        seconds = time.monotonic() - begin
+        for trial in analysis.trials:
+            assert trial.status == "TERMINATED" and trial.last_result["done"] == trial.config["work"], trial
+        return seconds
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the trials' lengths (1)")
+    args = parser.parse_args()
+    from ray.tune.schedulers import FIFOScheduler, ResourceChangingScheduler
+    from ray.tune.schedulers.resource_changing_scheduler import DistributeResources
+
+    from adaptdl_ray.tune import AdaptDLScheduler, DistributedTrainableCreator
+
+    def fixed(slots):
+        return tune.with_resources(fixed_trial, tune.PlacementGroupFactory([{"CPU": slots}]))
+
+    rows = []
+    with rayharness.local(SLOTS):
+        for name, trainable, scheduler in (
+                ("AdaptDLScheduler", DistributedTrainableCreator(elastic_trial, backend="none"),
+                 AdaptDLScheduler(interval_s=20)),
+                ("FIFO, 1 slot each", fixed(1), FIFOScheduler()),
+                ("FIFO, 2 slots each", fixed(2), FIFOScheduler()),
+                ("FIFO, 4 slots each", fixed(4), FIFOScheduler()),
+                ("ResourceChangingScheduler", fixed(1),
+                 ResourceChangingScheduler(FIFOScheduler(), DistributeResources(add_bundles=False)))):
+            rows.append((name, search(trainable, scheduler, args.scale)))
+            print(f"{name}: {rows[-1][1]:.0f} s", flush=True)
+    units = sum(round(work * args.scale) for work in WORK)
+    print(f"\n8 trials of {', '.join(str(round(work * args.scale)) for work in WORK)} units, {units} in all; a unit takes "
+          f"{UNIT_S:g} s / n^0.85 on n slots\n")
+    print("| scheduler | total time | against ours |\n|---|---|---|")
+    for name, seconds in rows:
+        print(f"| {name} | {seconds:.0f} s | {seconds / rows[0][1]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
