@@ -19,6 +19,8 @@ for _folder in PATH.split(os.pathsep):
         sys.path.insert(0, _folder)
 os.environ["PYTHONPATH"] = PATH
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+                  # Ray gives its workers the least of a busy machine, and starts one for each CPU that was made up.
+                  RAY_worker_niceness="0", RAY_prestart_worker_first_driver="0",
                   RAY_health_check_failure_threshold="20", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1", AIR_VERBOSITY="0")
 STORE = 100 << 20
 # A busy machine takes minutes for what a quiet one does in seconds.

@@ -56,6 +56,7 @@ class _Watch:
         self.asked = 0.0
         self.saved: Any = None
         self.wanted: Optional[int] = None   # replicas, while a resize is under way
+        self.held = False  # paused by this scheduler, not by the base scheduler
         self.pending_since: Optional[float] = None
         self.pause_began: Optional[float] = None
         self.restart_cost = 0.0
@@ -178,7 +179,7 @@ class AdaptDLScheduler(TrialScheduler):
 
     def _check(self, tune_controller: Any, trial: Trial) -> None:
         """What cannot work is said at the first trial, in one line."""
-        if getattr(tune_controller, "_reuse_actors", False):
+        if getattr(_unwrapped(tune_controller), "_reuse_actors", False):
             raise ValueError("AdaptDLScheduler: reuse_actors must be off (tune.run(reuse_actors=False) or "
                              "TuneConfig(reuse_actors=False)): a resized trial needs actors of its own")
         cls = trial.get_trainable_cls()
@@ -263,11 +264,10 @@ class AdaptDLScheduler(TrialScheduler):
             watch.reason = job["text"]
             if trial.status == Trial.RUNNING and replicas != self._replicas(trial):
                 watch.wanted, watch.pause_began, watch.last_change = replicas, now, now
+                watch.held = True
                 tune_controller.pause_trial(trial)
-            elif trial.status == Trial.PAUSED and replicas > 0:
+            elif trial.status == Trial.PAUSED and watch.held:
                 watch.wanted = replicas
-            elif trial.status == Trial.PAUSED:
-                watch.wanted = 0
 
     def _ask_policy(self, trials: list[Trial], now: float) -> Optional[dict[str, Any]]:
         if not trials:
@@ -309,11 +309,9 @@ class AdaptDLScheduler(TrialScheduler):
         """A paused trial whose resize is to be carried out now, or what the base scheduler wants to run."""
         for trial in trials:
             watch = self._watches[trial.trial_id]
-            if trial.status != Trial.PAUSED or watch.wanted is None:
+            if trial.status != Trial.PAUSED or not watch.wanted:
                 continue
-            if watch.wanted == 0:
-                continue
-            replicas, watch.wanted = watch.wanted, None
+            replicas, watch.wanted, watch.held = watch.wanted, None, False
             watch.restarts += 1
             watch.status = {**watch.status, "ready": False, "nodes": []}
             self._resize(trial, replicas)
@@ -340,12 +338,17 @@ class AdaptDLScheduler(TrialScheduler):
                      if other is not trial and other.status == Trial.RUNNING)
         if self._replicas(trial) <= room - others:
             return
-        controller = getattr(tune_controller, "_tune_controller", tune_controller)
+        controller = _unwrapped(tune_controller)
         if trial in controller._staged_trials and trial in controller._trial_to_actor:
             controller._unstage_trial_with_resources(trial)
             controller._schedule_trial_stop(trial)
             controller._set_trial_status(trial, Trial.PAUSED)
-            watch.wanted = self._place_one(tune_controller, trial)
+            watch.held, watch.wanted = True, self._place_one(tune_controller, trial)
+
+
+def _unwrapped(tune_controller: Any) -> Any:
+    """Tune gives schedulers a wrapper that warns of what is not public."""
+    return vars(tune_controller).get("_tune_controller", tune_controller)
 
 
 def _fits(cls: type) -> None:
