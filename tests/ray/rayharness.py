@@ -29,23 +29,34 @@ LONG_S = 400
 main = harness.main
 
 
-def _patiently(start, undo):
-    """Ray gives its processes half a minute to come up, which a busy machine may not manage."""
-    for attempt in range(4):
-        try:
-            return start()
-        except Exception as error:
-            if attempt == 3 or "timed out" not in str(error):
-                raise
-            undo()
+def _patient(get_node):
+    """Ray gives the processes of a node half a minute to come up, which a busy machine may not manage."""
+    def ask(*arguments, **more):
+        deadline = time.monotonic() + LONG_S
+        while True:
+            try:
+                return get_node(*arguments, **more)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+    return ask
+
+
+def _be_patient():
+    from ray._private import services
+    if not hasattr(services, "adaptdl_patient"):
+        services.adaptdl_patient = True
+        services.get_node = _patient(services.get_node)
 
 
 @contextlib.contextmanager
 def local(cpus, **more):
     """One Ray node with made-up CPUs."""
     import ray
-    _patiently(lambda: ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE,
-                                log_to_driver=False, **more), ray.shutdown)
+    _be_patient()
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=STORE, log_to_driver=False,
+             **more)
     try:
         yield
     finally:
@@ -57,8 +68,9 @@ def cluster(*nodes):
     """A head on which no trial or worker fits, and a node for each dict of arguments."""
     import ray
     from ray.cluster_utils import Cluster
-    found = _patiently(lambda: Cluster(initialize_head=True, connect=False, head_node_args={
-        "num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE}), lambda: None)
+    _be_patient()
+    found = Cluster(initialize_head=True, connect=False, head_node_args={
+        "num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE})
     try:
         found.workers = [add_node(found, **node) for node in nodes]
         yield found
@@ -69,7 +81,7 @@ def cluster(*nodes):
 
 def add_node(found, **arguments):
     """A further node of the cluster."""
-    return _patiently(lambda: found.add_node(object_store_memory=STORE, **arguments), lambda: None)
+    return found.add_node(object_store_memory=STORE, **arguments)
 
 
 def until(condition, what, timeout_s=LONG_S):

@@ -52,11 +52,10 @@ def test_grow_when_alone_and_shrink_when_another_comes(tmp_path):
     for trial in (first, second):
         check_ledger(trial)
     seen = late.seen[first.trial_id]
-    sizes = sorted(set(seen))
-    assert sizes[0] == 1 and 4 in sizes and any(size < 4 for size in seen[seen.index(4):]), sizes
-    seen = [NAME.fullmatch(name).groups() for name in sorted(names)]
-    assert {group[2] for group in seen} == {first.trial_id, second.trial_id}
-    assert any(group[0] == "4" and int(group[1]) >= 1 for group in seen), seen
+    assert 4 in seen and any(size < 4 for size in seen[seen.index(4):]), seen
+    named = [NAME.fullmatch(name).groups() for name in sorted(names)]
+    assert {group[2] for group in named} == {first.trial_id, second.trial_id}
+    assert any(group[0] == "4" and int(group[1]) >= 1 for group in named), named
     assert int(NAME.fullmatch(str(first)).group(2)) >= 2
 
 
