@@ -37,6 +37,7 @@ typedef struct adli_replica {
     bool ready;       /* a new one: it waits to join */
     bool lost;        /* it waits for a world without one that was lost */
     uint64_t applied; /* steps, when it lost the world */
+    uint32_t lost_in; /* that world */
     uint32_t entered; /* the last world it was in */
     bool named;       /* as the one that was lost, by others */
     bool told;        /* its end was reported */

@@ -281,6 +281,7 @@ static void hear_lost(adli_run *self, adli_replica *replica, uint32_t generation
     if (named)
         named->named = true;
     replica->lost = true;
+    replica->lost_in = generation;
     replica->applied = applied;
     if (!worlds->broken)
         worlds->since_s = adli_monotonic_s();
@@ -394,7 +395,7 @@ static bool mending_fails(const adli_run *self)
 {
     for (int i = 0; i < self->worlds.next_count; i++) {
         const adli_replica *one = find_member(self, self->worlds.next[i]);
-        if (!one || one->over || (one->lost && one->entered == self->worlds.last))
+        if (!one || one->over || (one->lost && one->lost_in == self->worlds.last))
             return true;
     }
     return false;
