@@ -14,6 +14,7 @@ install(FILES ${share}/man/man1/adaptdl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/ma
 install(FILES ${share}/completion/adaptdl.bash RENAME adaptdl
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${share}/completion/_adaptdl DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES ${share}/completion/adaptdl.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 file(RELATIVE_PATH up /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(cmake/adaptdl.pc.in ${CMAKE_BINARY_DIR}/adaptdl.pc @ONLY)

@@ -136,6 +136,8 @@ ADL_API void adl_cluster_set_request(adl_cluster *cluster, int job, adl_resource
 ADL_API void adl_cluster_set_preemptible(adl_cluster *cluster, int job, bool preemptible);
 /* The user wants it gone: the life-cycle ends it. */
 ADL_API void adl_cluster_delete(adl_cluster *cluster, int job);
+/* The user wants it to wait (on), or to go on: a job that is held gets no replicas, and loses those that it has. */
+ADL_API void adl_cluster_hold(adl_cluster *cluster, int job, bool on);
 /* Forgets a job that is over. Its number will be another's. */
 ADL_API void adl_cluster_remove(adl_cluster *cluster, int job);
 

@@ -124,6 +124,7 @@ void cli_print_overview(FILE *out);
 void cli_print_man(FILE *out);
 void cli_print_bash(FILE *out);
 void cli_print_zsh(FILE *out);
+void cli_print_fish(FILE *out);
 
 /* "adaptdl COMMAND: TEXT (see: adaptdl help COMMAND)" on stderr; returns EXIT_USAGE. */
 int usage_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));

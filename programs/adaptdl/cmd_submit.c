@@ -28,7 +28,9 @@ enum {
     FOLLOW,
     JOB_FILE,
     PROXY_PORT,
-    PATH_BYTES = 4096
+    PATH_BYTES = 4096,
+    WORDS_MAX = 1000,
+    LARGEST = 3
 };
 
 typedef struct submission {
@@ -36,6 +38,9 @@ typedef struct submission {
     job_edits edits;
     bool dry_run, wait, follow;
     bool directory; /* path is one */
+    bool written;   /* no job file: it is made for the command */
+    char *words[WORDS_MAX], folder[PATH_BYTES];
+    int word_count;
     char job_path[PATH_BYTES], docker_path[PATH_BYTES];
     bool has_dockerfile;
     char *logdir;
@@ -75,10 +80,44 @@ static int find_file(const submission *s, const char *option, const char *given,
     return EXIT_DONE;
 }
 
+/* The command is what follows "--", or a script; the files are those beside it. */
+static int take_command(submission *s, const char *script)
+{
+    static char python[] = "python3";
+    const char *slash = script ? strrchr(script, '/') : NULL;
+    if (s->edits.argument_count + 2 >= WORDS_MAX)
+        return usage_error("submit", "the command has more than %d words", WORDS_MAX - 3);
+    if (script) {
+        s->words[s->word_count++] = python;
+        s->words[s->word_count++] = (char *)(slash ? slash + 1 : script);
+    }
+    for (int i = 0; i < s->edits.argument_count; i++)
+        s->words[s->word_count++] = s->edits.arguments[i];
+    s->edits.argument_count = 0;
+    snprintf(s->folder, sizeof s->folder, "%.*s",
+             !slash            ? 1
+             : slash == script ? 1
+                               : (int)(slash - script),
+             slash ? script : ".");
+    s->path = s->folder;
+    s->directory = s->written = true;
+    snprintf(s->job_path, sizeof s->job_path, "the command line");
+    return s->dockerfile ? find_file(s, "-d", s->dockerfile, "", s->docker_path, &s->has_dockerfile)
+                         : EXIT_DONE;
+}
+
+static bool is_script(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 3 && strcmp(path + length - 3, ".py") == 0;
+}
+
 static int find_files(submission *s)
 {
     struct stat seen;
     bool found;
+    if (!s->path)
+        return take_command(s, NULL);
     if (strcmp(s->path, "-") == 0) {
         snprintf(s->job_path, sizeof s->job_path, "-");
         return EXIT_DONE;
@@ -86,6 +125,8 @@ static int find_files(submission *s)
     if (stat(s->path, &seen) != 0)
         return problem("submit", EXIT_USAGE, "%s: %s", s->path, strerror(errno));
     s->directory = S_ISDIR(seen.st_mode);
+    if (!s->directory && is_script(s->path) && !s->job_file)
+        return take_command(s, s->path);
     if (!s->directory) {
         if (s->job_file || s->dockerfile)
             return usage_error("submit", "-f and -d go with a directory, and %s is a file",
@@ -95,7 +136,9 @@ static int find_files(submission *s)
     }
     int status = find_file(s, "-f", s->job_file, "adaptdljob.yaml", s->job_path, &found);
     if (status == EXIT_DONE && !found)
-        return problem("submit", EXIT_USAGE, "%s: no such file; write one, or name another with -f",
+        return problem("submit", EXIT_USAGE,
+                       "%s: no such file; adaptdl init writes one, -f names another, and adaptdl "
+                       "submit FILE.py or adaptdl submit -- COMMAND needs none",
                        s->job_path);
     if (status == EXIT_DONE)
         status =
@@ -129,7 +172,13 @@ static int prepare(submission *s)
 {
     adli_buf text;
     adli_buf_init(&text, ADLI_JOB_FILE_MAX);
-    adl_status status = adli_file_read(s->job_path, &text);
+    adl_status status = ADL_OK;
+    if (s->written)
+        put_job_text(&text, s->words, s->word_count, &s->edits.wishes, false);
+    else
+        status = adli_file_read(s->job_path, &text);
+    if (status == ADL_OK)
+        status = adli_buf_check(&text);
     if (status == ADL_OK && s->directory)
         status = adli_image_build(s->path, s->has_dockerfile ? s->docker_path : NULL, &s->image);
     if (status == ADL_OK && s->image) {
@@ -163,6 +212,38 @@ static int open_temporary(void)
     return fd;
 }
 
+/* The archive is too large: which files make it so? */
+static void name_largest(const submission *s)
+{
+    char size[32], text[3 * PATH_BYTES];
+    int chosen[LARGEST], count = adli_image_files(s->image), used = 0;
+    *text = '\0';
+    for (int n = 0; n < LARGEST; n++) {
+        chosen[n] = -1;
+        for (int i = 0; i < count; i++) {
+            int64_t bytes = adli_image_size(s->image, i);
+            bool again = false;
+            for (int m = 0; m < n; m++)
+                again |= chosen[m] == i;
+            if (!again && bytes > 0 &&
+                (chosen[n] < 0 || bytes > adli_image_size(s->image, chosen[n])))
+                chosen[n] = i;
+        }
+        if (chosen[n] >= 0)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%s%.300s (%s)",
+                             n ? ", " : "", adli_image_path(s->image, chosen[n]),
+                             adli_resource_print("memory", adli_image_size(s->image, chosen[n]),
+                                                 size, sizeof size));
+    }
+    char line[3 * PATH_BYTES + 400];
+    snprintf(line, sizeof line,
+             "%d files of %s together, the largest %s; name what the job does not need in "
+             "%.200s/.dockerignore, or raise limits.maxUploadBytes",
+             count, adli_resource_print("memory", adli_image_bytes(s->image), size, sizeof size),
+             text, s->path);
+    note(line);
+}
+
 static int send_archive(submission *s, cluster *k, const char *path, json_t **answer)
 {
     int fd = open_temporary(), status;
@@ -177,6 +258,8 @@ static int send_archive(submission *s, cluster *k, const char *path, json_t **an
                                        .body_bytes = lseek(fd, 0, SEEK_END),
                                        .content_type = "application/x-tar"};
         status = cluster_request(k, &request, 0, answer);
+        if (status != EXIT_DONE && k->code == 413)
+            name_largest(s);
     }
     close(fd);
     return status;
@@ -205,9 +288,28 @@ static int stay(const submission *s, cluster *k, const json_t *job)
     snprintf(name.ns, sizeof name.ns, "%s", text_of(job, "namespace", ""));
     snprintf(name.name, sizeof name.name, "%s", text_of(job, "name", ""));
     fflush(stdout);
+    catch_interrupts();
     if (s->follow)
         status = logs_print(k, &name, &follow);
-    return status == EXIT_DONE ? wait_for(k, &name, WAIT_SUCCEEDED, INFINITY, s->follow) : status;
+    if (status == EXIT_DONE)
+        status = wait_for(k, &name, WAIT_SUCCEEDED, INFINITY, s->follow);
+    if (status == EXIT_INTERRUPTED)
+        fprintf(stderr,
+                "adaptdl submit: job %s/%s goes on; adaptdl logs %s shows more, adaptdl cancel %s "
+                "ends it\n",
+                name.ns, name.name, name.name, name.name);
+    return status;
+}
+
+/* What cannot start as things are is told at once, not found out later. */
+static void tell_unschedulable(const json_t *job)
+{
+    char line[500];
+    if (strcmp(text_of(job, "reason", ""), "Unschedulable") != 0)
+        return;
+    snprintf(line, sizeof line, "%.80s waits: %.300s", text_of(job, "name", "?"),
+             text_of(job, "message", ""));
+    note(line);
 }
 
 static int submit(submission *s, cli *c)
@@ -229,6 +331,8 @@ static int submit(submission *s, cli *c)
             putchar('\n');
         }
     }
+    if (status == EXIT_DONE)
+        tell_unschedulable(answer);
     if (status == EXIT_DONE && !s->dry_run && (s->wait || s->follow))
         status = stay(s, &k, answer);
     json_decref(answer);
@@ -236,7 +340,7 @@ static int submit(submission *s, cli *c)
     return status;
 }
 
-static void take_option(cli *c, int option, submission *s)
+static int take_option(cli *c, int option, submission *s)
 {
     switch (option) {
     case 'f':
@@ -270,7 +374,10 @@ static void take_option(cli *c, int option, submission *s)
     case FOLLOW:
         s->follow = true;
         break;
+    default:
+        return take_wish(c, option, &s->edits.wishes);
     }
+    return EXIT_DONE;
 }
 
 static int run_submit(cli *c)
@@ -286,17 +393,24 @@ static int run_submit(cli *c)
     for (int option; (option = cli_next(c)) != CLI_END;) {
         if (option < 0)
             return cli_result(option);
-        take_option(c, option, &s);
+        int taken = take_option(c, option, &s);
+        if (taken != EXIT_DONE)
+            return taken;
     }
+    bool command = cli_count(c) == 0 && s.edits.argument_count > 0 && !s.job_file;
     bool alone = cli_count(c) == 0 && s.job_file && strcmp(s.job_file, "-") == 0;
-    if (cli_count(c) != 1 && !alone)
-        return usage_error("submit", cli_count(c) == 0
-                                         ? "which directory or job file?"
-                                         : "one directory or job file; arguments of the "
-                                           "program come after --");
-    s.path = alone ? "-" : cli_argument(c, 0); /* a job file on standard input, and nothing else */
+    if (cli_count(c) != 1 && !alone && !command)
+        return usage_error("submit",
+                           cli_count(c) == 0
+                               ? "which directory or job file? Or: adaptdl submit FILE.py, "
+                                 "adaptdl submit -- COMMAND"
+                               : "one directory or job file; arguments of the "
+                                 "program come after --");
+    s.path = alone     ? "-"
+             : command ? NULL
+                       : cli_argument(c, 0); /* a job file on standard input, and nothing else */
     s.edits.ns = c->ns;
-    if (strlen(s.path) > PATH_BYTES - 100)
+    if (s.path && strlen(s.path) > PATH_BYTES - 100)
         return usage_error("submit", "the path is too long");
     adli_buf_init(&s.job, ADLI_IMAGE_JOB_MAX_BYTES);
     int status = check_options(&s);
@@ -316,6 +430,7 @@ static const cli_option submit_options[] = {
     {JOB_FILE, "jobfile", "FILE", "the same", COMPLETE_FILE},
     {'d', "dockerfile", "FILE", "the Dockerfile (default: DIR/Dockerfile, if there is one)",
      COMPLETE_FILE},
+    JOB_WISH_OPTIONS,
     {'n', "name", "NAME", "name of the job (default: as in the job file)", NULL},
     {TENSORBOARD, "tensorboard", "NAME",
      "write event files to this TensorBoard (see: adaptdl help tensorboard)", NULL},
@@ -333,8 +448,8 @@ static const cli_option submit_options[] = {
 
 const cli_command command_submit = {
     .name = "submit",
-    .summary = "submit a job: a directory with a job file and a program",
-    .usage = "[OPTIONS] DIR|FILE [-- ARGUMENTS]",
+    .summary = "submit a job: a directory with a job file, a script, or a command",
+    .usage = "[OPTIONS] DIR|FILE|FILE.py [-- ARGUMENTS] | [OPTIONS] -- COMMAND",
     .text =
         "Submits the job that DIR/adaptdljob.yaml describes and prints its name. The files that "
         "DIR/Dockerfile copies (COPY, ADD) are sent with it, and ENV, WORKDIR, ENTRYPOINT and CMD "
@@ -345,12 +460,19 @@ const cli_command command_submit = {
         "/workspace, where the job starts; .dockerignore is honoured in both cases.\n\n"
         "Paths that begin with /adaptdl/checkpoint, /adaptdl/share or the image's own files are "
         "mapped for each job.\n\n"
+        "Without a job file: FILE.py is run by python3, with the files of its directory; -- "
+        "COMMAND is "
+        "run with the files of this directory. The options say what a replica needs and how many "
+        "there "
+        "may be; given with a job file they go before what it says.\n\n"
         "FILE is a job file alone, without files of its own; - is standard input. ARGUMENTS after "
         "-- replace the args "
         "of "
         "the container.",
     .options = submit_options,
     .examples = "adaptdl submit hello_world\n"
+                "adaptdl submit train.py\n"
+                "adaptdl submit --gpus 1 --max-replicas 4 -- python3 train.py --epochs 10\n"
                 "adaptdl submit . -f tutorial/adaptdljob.yaml -d tutorial/Dockerfile\n"
                 "adaptdl submit --follow mnist -- --epochs 14",
     .arguments = COMPLETE_FILE,

@@ -28,23 +28,26 @@ static int run_completion(cli *c)
         return status;
     const char *shell = cli_argument(c, 0);
     if (!shell || cli_count(c) > 1)
-        return usage_error("completion", "which shell: bash or zsh?");
+        return usage_error("completion", "which shell: bash, zsh or fish?");
     if (strcmp(shell, "bash") == 0)
         cli_print_bash(stdout);
     else if (strcmp(shell, "zsh") == 0)
         cli_print_zsh(stdout);
+    else if (strcmp(shell, "fish") == 0)
+        cli_print_fish(stdout);
     else
-        return usage_error("completion", "shell \"%s\": must be bash or zsh", shell);
+        return usage_error("completion", "shell \"%s\": must be bash, zsh or fish", shell);
     return EXIT_DONE;
 }
 
 const cli_command command_completion = {
     .name = "completion",
-    .summary = "print a completion script for bash or zsh",
-    .usage = "bash|zsh",
+    .summary = "print a completion script for bash, zsh or fish",
+    .usage = "bash|zsh|fish",
     .text = "Prints a script that completes commands, options and names of jobs and nodes.",
     .examples = "source <(adaptdl completion bash)\n"
-                "adaptdl completion zsh > ~/.zfunc/_adaptdl",
-    .arguments = "bash zsh",
+                "adaptdl completion zsh > ~/.zfunc/_adaptdl\n"
+                "adaptdl completion fish > ~/.config/fish/completions/adaptdl.fish",
+    .arguments = "bash zsh fish",
     .run = run_completion,
 };

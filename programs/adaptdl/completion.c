@@ -1,4 +1,4 @@
-/* Completion scripts for bash and zsh, from the commands' tables. Names of jobs and nodes are
+/* Completion scripts for bash, zsh and fish, from the commands' tables. Names of jobs and nodes are
  * asked of the cluster while completing. */
 #include "cli.h"
 
@@ -188,4 +188,70 @@ void cli_print_zsh(FILE *out)
           "if [[ $funcstack[1] == _adaptdl ]]; then _adaptdl \"$@\"; else compdef _adaptdl "
           "adaptdl; fi\n",
           out);
+}
+
+/* ---- fish ---- */
+
+/* Text inside single quotes. */
+static void put_fish_text(FILE *out, const char *text)
+{
+    fputc('\'', out);
+    for (; *text; text++) {
+        if (*text == '\'' || *text == '\\')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+    fputc('\'', out);
+}
+
+/* -a and what completes, without file names unless they are wanted. */
+static void put_fish_source(FILE *out, const char *source)
+{
+    if (source && strcmp(source, COMPLETE_JOB) == 0)
+        fputs(" -f -a '(__adaptdl_names ls)'", out);
+    else if (source && strcmp(source, COMPLETE_NODE) == 0)
+        fputs(" -f -a '(__adaptdl_names nodes)'", out);
+    else if (source && strcmp(source, COMPLETE_FILE) == 0)
+        fputs(" -F", out);
+    else if (source && strcmp(source, COMPLETE_DIR) == 0)
+        fputs(" -f -a '(__fish_complete_directories)'", out);
+    else if (source) {
+        fputs(" -f -a '", out);
+        put_choices(out, source);
+        fputc('\'', out);
+    } else
+        fputs(" -f", out);
+}
+
+static void put_fish_command(FILE *out, const cli_command *command)
+{
+    const cli_option *o;
+    fprintf(out, "complete -c adaptdl -n __fish_use_subcommand -f -a %s -d ", command->name);
+    put_fish_text(out, command->summary);
+    fprintf(out, "\ncomplete -c adaptdl -n '__fish_seen_subcommand_from %s'", command->name);
+    put_fish_source(out, command->arguments);
+    fputc('\n', out);
+    for (int i = 0; (o = cli_option_at(command, i)); i++) {
+        fprintf(out, "complete -c adaptdl -n '__fish_seen_subcommand_from %s'", command->name);
+        if (o->id < 256)
+            fprintf(out, " -s %c", o->id);
+        if (o->name)
+            fprintf(out, " -l %s", o->name);
+        if (o->value) {
+            fputs(" -r", out);
+            put_fish_source(out, o->complete);
+        }
+        fputs(" -d ", out);
+        put_fish_text(out, o->text);
+        fputc('\n', out);
+    }
+}
+
+void cli_print_fish(FILE *out)
+{
+    fputs("# fish completion of adaptdl. Save it as ~/.config/fish/completions/adaptdl.fish\n"
+          "function __adaptdl_names; adaptdl $argv -o name 2>/dev/null; end\n",
+          out);
+    for (int i = 0; cli_list(i); i++)
+        put_fish_command(out, cli_list(i));
 }

@@ -117,6 +117,34 @@ static adl_status edit_command(editor *e, const char *source, const job_edits *e
     return ADL_OK;
 }
 
+/* resources.KIND.name = amount */
+static void set_resource(editor *e, const char *kind, const char *name, const char *amount)
+{
+    if (!amount)
+        return;
+    json_t *resources = member(e->container, "resources");
+    if (!resources)
+        set_new(e, e->container, "resources", resources = json_object());
+    json_t *amounts = member(resources, kind);
+    if (!amounts && json_is_object(resources))
+        set_new(e, resources, kind, amounts = json_object());
+    if (json_is_object(amounts))
+        set_new(e, amounts, name, json_string(amount));
+}
+
+static void apply_wishes(editor *e, json_t *spec, const job_wishes *wishes)
+{
+    if (wishes->has_min)
+        set_new(e, spec, "minReplicas", json_integer(wishes->min_replicas));
+    if (wishes->max_replicas)
+        set_new(e, spec, "maxReplicas", json_integer(wishes->max_replicas));
+    if (wishes->priority)
+        set_new(e, spec, "priority", json_real(strtod(wishes->priority, NULL)));
+    set_resource(e, "requests", "cpu", wishes->cpus);
+    set_resource(e, "requests", "memory", wishes->memory);
+    set_resource(e, "limits", "nvidia.com/gpu", wishes->gpus);
+}
+
 static adl_status apply(editor *e, const char *source, const job_edits *edits)
 {
     json_t *spec = json_object_get(e->root, "spec");
@@ -135,6 +163,7 @@ static adl_status apply(editor *e, const char *source, const job_edits *edits)
     }
     if (edits->ns)
         set_new(e, e->metadata, "namespace", json_string(edits->ns));
+    apply_wishes(e, spec, &edits->wishes);
     if (edits->image && edits->image->workdir && !member(e->container, "workingDir"))
         set_new(e, e->container, "workingDir", json_string(edits->image->workdir));
     if (!is_wrong(e->container, "env"))

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "doc/doc.h"
 #include "image/image.h"
+#include "job_text.h"
 
 typedef struct job_edits {
     const char *name, *ns;   /* NULL: as in the file */
@@ -12,6 +13,7 @@ typedef struct job_edits {
     char *const *arguments;  /* [argument_count] replace the args of the container */
     int argument_count;
     const adli_image_config *image; /* NULL: none */
+    job_wishes wishes;
 } job_edits;
 
 /* Checks the file, applies the edits and appends what is to be sent: the text itself when

@@ -16,7 +16,7 @@
  *   - results stay until forget.
  *
  * Threads: a backend belongs to one thread, except event_fd's descriptor and the job's files (put_source,
- * open_log, open_file), which any thread may ask for. No call blocks for longer than a process start. */
+ * copy_source, open_log, open_file), which any thread may ask for. No call blocks for longer than a process start. */
 #ifndef ADLI_BACKEND_H
 #define ADLI_BACKEND_H
 
@@ -180,6 +180,9 @@ typedef struct adli_backend_ops {
     /* The files of the job's image are in this folder of ours, which the backend takes (it is gone afterwards).
      * Again: replaces what was there. */
     adl_status (*put_source)(void *self, const char *uid, const char *folder);
+    /* The same files once more, as the job has them now, into a folder of ours that is there and empty. NULL: the
+     * backend keeps none. */
+    adl_status (*copy_source)(void *self, const char *uid, const char *folder);
     /* The output of one member, to be read by offset (pread) and closed; it grows until the member has ended.
      * ENOENT: there is none (yet). */
     adl_status (*open_log)(void *self, const char *uid, int group, int member, int *fd);

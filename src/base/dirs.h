@@ -8,6 +8,9 @@
 
 /* Makes the directory and those above it that are missing, durably, each with that mode. */
 ADL_MUST adl_status adli_dirs_make(const char *path, mode_t mode);
+/* Copies what is below one directory into another that is there and empty: files and directories, no links. EIO names
+ * what could not be copied; what was copied before stays. */
+ADL_MUST adl_status adli_dirs_copy(const char *from, const char *to);
 
 /* Is this directory ours alone? What others could have put there must not be trusted: EINVAL, with the
  * command that mends it, when it is another user's or others may write. One that others may only read is

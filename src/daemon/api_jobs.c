@@ -96,6 +96,40 @@ adli_httpd_verdict adli_api_delete(void *user, adli_httpd_request *request)
     return ADLI_HTTPD_DONE;
 }
 
+static adli_httpd_verdict ask(adli_api *api, adli_httpd_request *request, adli_asked asked)
+{
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_ask(api->core, adli_httpd_part(request, 0),
+                                      adli_httpd_part(request, 1), asked, &out);
+    adli_api_answer(request, status, 202, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_cancel(void *user, adli_httpd_request *request)
+{
+    return ask(user, request, ADLI_ASKED_CANCEL);
+}
+
+adli_httpd_verdict adli_api_suspend(void *user, adli_httpd_request *request)
+{
+    return ask(user, request, ADLI_ASKED_SUSPEND);
+}
+
+adli_httpd_verdict adli_api_resume(void *user, adli_httpd_request *request)
+{
+    return ask(user, request, ADLI_ASKED_NOTHING);
+}
+
+adli_httpd_verdict adli_api_rerun(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    adli_buf out = answer_buf();
+    adl_status status =
+        adli_core_rerun(api->core, adli_httpd_part(request, 0), adli_httpd_part(request, 1), &out);
+    adli_api_answer(request, status, 201, &out);
+    return ADLI_HTTPD_DONE;
+}
+
 adli_httpd_verdict adli_api_history(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;

@@ -13,6 +13,7 @@
 #define ADLI_CORE_H
 
 #include "backend/backend.h"
+#include "store/store.h"
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -68,6 +69,13 @@ ADL_MUST adl_status adli_core_job(adli_core *core, const char *ns, const char *n
 /* Asks for its end; it disappears when its replicas are gone. Appends the Job as it is now. */
 ADL_MUST adl_status adli_core_delete(adli_core *core, const char *ns, const char *name,
                                      adli_buf *out);
+/* Asks for the job's end (its files stay), that it waits, or (NOTHING) that it goes on. ESTATE: it is over, or not
+ * suspended. */
+ADL_MUST adl_status adli_core_ask(adli_core *core, const char *ns, const char *name,
+                                  adli_asked asked, adli_buf *out);
+/* Submits the job once more, with its files, under a name of its own. ESTATE: the backend cannot copy them. */
+ADL_MUST adl_status adli_core_rerun(adli_core *core, const char *ns, const char *name,
+                                    adli_buf *out);
 ADL_MUST adl_status adli_core_history(adli_core *core, const char *ns, const char *name,
                                       adli_buf *out);
 /* The curves of the job's metrics, by name, each with about so many points at most. */

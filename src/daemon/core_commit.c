@@ -162,8 +162,16 @@ static void describe(adli_core *core, const adli_kept_job *job, const adl_job_in
                      double now_s, char *reason, adli_buf *message)
 {
     const adl_life *life = info->life;
+    pthread_mutex_lock(&core->lock);
+    adli_asked asked = job->asked;
+    pthread_mutex_unlock(&core->lock);
     *reason = 0;
-    if (life->phase == ADL_FAILED && job->failure_seen) {
+    if (life->phase == ADL_FAILED && asked == ADLI_ASKED_CANCEL)
+        strcpy(reason, "Cancelled");
+    else if (life->phase == ADL_PENDING && asked == ADLI_ASKED_SUSPEND) {
+        strcpy(reason, "Suspended");
+        adli_buf_puts(message, "adaptdl resume lets it go on");
+    } else if (life->phase == ADL_FAILED && job->failure_seen) {
         strcpy(reason, job->failure_reason);
         adli_buf_puts(message, job->failure_message ? job->failure_message : "");
     } else if (life->phase == ADL_FAILED)

@@ -135,6 +135,16 @@ static bool take_new(adli_core *core, adli_kept_job *job)
     return true;
 }
 
+/* Cancelled for good, suspended, or neither any more. */
+static void take_asked(adli_core *core, adli_kept_job *job)
+{
+    if (job->asked == ADLI_ASKED_CANCEL)
+        adl_cluster_delete(core->cluster, job->number);
+    else
+        adl_cluster_hold(core->cluster, job->number, job->asked == ADLI_ASKED_SUSPEND);
+    core->placeless = true; /* what it has is for others, or it wants some again */
+}
+
 /* Jobs that came, and what was asked of those that are there. */
 static void take_changes(adli_core *core)
 {
@@ -148,12 +158,14 @@ static void take_changes(adli_core *core)
         if (job->number >= 0) {
             if (job->deleted_new)
                 adl_cluster_delete(core->cluster, job->number);
+            if (job->asked_new)
+                take_asked(core, job);
             if (job->hints_new)
                 adli_core_report(core, job);
             adli_core_touch(core, job);
         } else if (job->deleted)
             adli_core_stage(core, job, STAGE_DOOMED);
-        job->deleted_new = job->hints_new = false;
+        job->deleted_new = job->hints_new = job->asked_new = false;
     }
     pthread_mutex_unlock(&core->lock);
 }

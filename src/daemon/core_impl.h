@@ -95,6 +95,7 @@ typedef struct adli_kept_job {
     bool is_changed; /* on core->changed */
     adli_row row;
     bool deleted;
+    adli_asked asked; /* cancel or suspend, or nothing of the kind */
     adli_hints_data hints;
     char *hints_json; /* NULL: none */
     double restart_cost_s;
@@ -104,8 +105,8 @@ typedef struct adli_kept_job {
     adli_train_info train;
     adli_member_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
-    int last_replicas;                   /* of the newest group */
-    bool is_new, hints_new, deleted_new; /* for the controller */
+    int last_replicas;                              /* of the newest group */
+    bool is_new, hints_new, deleted_new, asked_new; /* for the controller */
 
     /* the controller's */
     TAILQ_ENTRY(adli_kept_job) stage, touched, todo;

@@ -101,13 +101,55 @@ adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, a
     /* only this function, under `changes`, sets deleted */
     else if (!job->deleted) {
         adli_store_begin(core->store);
-        adli_store_mark_deleted(core->store, job->uid);
+        adli_store_mark(core->store, job->uid, ADLI_ASKED_DELETE);
         status = adli_store_commit(core->store);
     }
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
         job->deleted_new |= !job->deleted;
         job->deleted = true;
+        adli_core_changed(core, job);
+        adli_job_json(core, job, NULL, now_s, out);
+        pthread_mutex_unlock(&core->lock);
+        adli_core_wake(core);
+    }
+    pthread_mutex_unlock(&core->changes);
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+/* May that be asked of the job as it is? Under lock. */
+static adl_status check_asked(const adli_kept_job *job, adli_asked asked)
+{
+    if (job->deleted)
+        return adli_fail(ADL_ESTATE, "job %s is being deleted", job->id);
+    if (adl_life_over(&job->row.life))
+        return adli_fail(ADL_ESTATE, "job %s is over: %s", job->id,
+                         adl_phase_name(job->row.life.phase));
+    if (job->asked == ADLI_ASKED_CANCEL && asked != ADLI_ASKED_CANCEL)
+        return adli_fail(ADL_ESTATE, "job %s was cancelled", job->id);
+    if (asked == ADLI_ASKED_NOTHING && job->asked != ADLI_ASKED_SUSPEND)
+        return adli_fail(ADL_ESTATE, "job %s is not suspended", job->id);
+    return ADL_OK;
+}
+
+adl_status adli_core_ask(adli_core *core, const char *ns, const char *name, adli_asked asked,
+                         adli_buf *out)
+{
+    double now_s = adli_core_now(core);
+    pthread_mutex_lock(&core->changes);
+    pthread_mutex_lock(&core->lock);
+    adli_kept_job *job = adli_core_find(core, ns, name);
+    adl_status status = job ? check_asked(job, asked) : adli_core_no_job(ns, name);
+    pthread_mutex_unlock(&core->lock);
+    if (status == ADL_OK) {
+        adli_store_begin(core->store);
+        adli_store_mark(core->store, job->uid, asked);
+        status = adli_store_commit(core->store);
+    }
+    if (status == ADL_OK) {
+        pthread_mutex_lock(&core->lock);
+        job->asked = asked;
+        job->asked_new = true;
         adli_core_changed(core, job);
         adli_job_json(core, job, NULL, now_s, out);
         pthread_mutex_unlock(&core->lock);

@@ -124,7 +124,8 @@ static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kep
     job->name = job->spec.name;
     snprintf(job->id, sizeof job->id, "%s/%s", job->ns, job->name);
     job->created_s = from->created_s;
-    job->deleted = from->deleted;
+    job->deleted = from->asked == ADLI_ASKED_DELETE;
+    job->asked = job->deleted ? ADLI_ASKED_NOTHING : from->asked;
     job->restart_cost_s = from->restart_cost_s;
     job->reports_restart = from->reports_restart;
     status = read_report(from, job);
@@ -174,11 +175,13 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
                            .replicas = row->wanted_count,
                            .placed = row->placed,
                            .placed_count = row->placed_count,
-                           .deleted = job->deleted,
+                           .deleted = job->deleted || job->asked == ADLI_ASKED_CANCEL,
                            .account = row->account};
     adl_status status = adl_cluster_restore(core->cluster, &spec, &saved, &job->number);
     if (status != ADL_OK)
         return status;
+    if (job->asked == ADLI_ASKED_SUSPEND)
+        adl_cluster_hold(core->cluster, job->number, true);
     adli_core_stage(core, job, STAGE_ACTIVE);
     adli_core_touch(core, job);
     job->was_placed = row->life.group > 0;

@@ -4,6 +4,7 @@
 #include "daemon/core_impl.h"
 
 #include "base/dirs.h"
+#include "base/json.h"
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "image/image.h"
@@ -256,9 +257,16 @@ static adl_status place_files(adli_core *core, const adli_kept_job *job)
     return adli_fail(ADL_EIO, "its files: %s", why);
 }
 
-/* Unpacks beside the jobs. ESTATE: another submission with the same uid is just doing that. */
-static adl_status unpack(const adli_core *core, const char *tar, const char *incoming, bool *made)
+/* Where a job's files come from: an archive, or another job. */
+typedef struct job_files {
+    const char *tar, *uid; /* one of them; NULL: not from there */
+} job_files;
+
+/* Brings them beside the jobs. ESTATE: another submission with the same uid is just doing that. */
+static adl_status unpack(const adli_core *core, const job_files *files, const char *incoming,
+                         bool *made)
 {
+    const adli_backend *backend = core->backend;
     char parent[PATH_SIZE];
     adli_image_limits limits = {.max_bytes = 0};
     incoming_path(core, "", parent);
@@ -268,11 +276,15 @@ static adl_status unpack(const adli_core *core, const char *tar, const char *inc
     if (!*made)
         return adli_fail(errno == EEXIST ? ADL_ESTATE : ADL_EIO, "%s: %s", incoming,
                          errno == EEXIST ? "it is being submitted" : strerror(errno));
-    return adli_image_unpack(tar, incoming, &limits);
+    if (files->tar)
+        return adli_image_unpack(files->tar, incoming, &limits);
+    return backend->ops->copy_source
+               ? backend->ops->copy_source(backend->self, files->uid, incoming)
+               : adli_fail(ADL_ESTATE, "this backend keeps no files of jobs to copy");
 }
 
-/* tar may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
-static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, bool dry_run,
+/* files may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
+static adl_status submit(adli_core *core, adli_kept_job *job, const job_files *files, bool dry_run,
                          bool *known, adli_buf *out)
 {
     char incoming[PATH_SIZE];
@@ -280,8 +292,8 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
     bool made = false, committed = false, found = false;
     double now_s = adli_core_now(core);
     adl_status status = submitted_before(core, job, now_s, out, &found);
-    if (status == ADL_OK && !found && tar && !dry_run)
-        status = unpack(core, tar, incoming, &made);
+    if (status == ADL_OK && !found && files && !dry_run)
+        status = unpack(core, files, incoming, &made);
     pthread_mutex_lock(&core->changes);
     if (status == ADL_OK && !found) /* meanwhile? */
         status = submitted_before(core, job, now_s, out, &found);
@@ -297,7 +309,7 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const char *tar, b
         pthread_mutex_unlock(&core->lock);
     } else if (status == ADL_OK && !found) {
         status = commit_job(core, job);
-        if (status == ADL_OK && tar)
+        if (status == ADL_OK && files)
             status = place_files(core, job);
         committed = status == ADL_OK;
         if (committed)
@@ -321,6 +333,57 @@ adl_status adli_core_submit(adli_core *core, const char *body, size_t length, bo
     return status == ADL_OK ? submit(core, job, NULL, dry_run, known, out) : status;
 }
 
+/* What was submitted, as a new job: without its uid, under a name that is made of the old one. */
+static adl_status spec_again(const char *text, adli_buf *out)
+{
+    json_t *spec;
+    adl_status status = adli_json_parse(text, strlen(text), &spec);
+    if (status != ADL_OK)
+        return status;
+    json_t *metadata = json_object_get(spec, "metadata");
+    const char *name = json_string_value(json_object_get(metadata, "name"));
+    char prefix[ADLI_NAME_MAX + 1];
+    if (name) { /* room for what is added to it */
+        snprintf(prefix, sizeof prefix, "%.*s-", ADLI_NAME_MAX - ADLI_GENERATED - 1, name);
+        json_object_set_new(metadata, "generateName", json_string(prefix));
+        json_object_del(metadata, "name");
+    }
+    json_object_del(metadata, "uid");
+    char *again = json_dumps(spec, JSON_COMPACT);
+    if (again)
+        adli_buf_puts(out, again);
+    status = again ? adli_buf_check(out) : adli_fail_memory("job");
+    free(again);
+    json_decref(spec);
+    return status;
+}
+
+adl_status adli_core_rerun(adli_core *core, const char *ns, const char *name, adli_buf *out)
+{
+    char uid[ADLI_UID_SIZE] = "";
+    bool known;
+    adli_kept_job *job = NULL;
+    adli_buf spec, again;
+    adli_buf_init(&spec, 4 << 20);
+    adli_buf_init(&again, 4 << 20);
+    pthread_mutex_lock(&core->lock);
+    const adli_kept_job *old = adli_core_find(core, ns, name);
+    if (old)
+        memcpy(uid, old->uid, sizeof uid);
+    pthread_mutex_unlock(&core->lock);
+    adl_status status =
+        *uid ? adli_store_spec(core->store, uid, &spec) : adli_core_no_job(ns, name);
+    if (status == ADL_OK)
+        status = spec_again(spec.data, &again);
+    if (status == ADL_OK)
+        status = new_job(again.data, again.length, false, &job);
+    if (status == ADL_OK)
+        status = submit(core, job, &(job_files){.uid = uid}, false, &known, out);
+    adli_buf_fini(&again);
+    adli_buf_fini(&spec);
+    return status;
+}
+
 adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool dry_run,
                                     bool *known, adli_buf *out)
 {
@@ -333,6 +396,6 @@ adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool 
         status = new_job(body.data ? body.data : "", body.length, yaml, &job);
     adli_buf_fini(&body);
     if (status == ADL_OK)
-        status = submit(core, job, tar_path, dry_run, known, out);
+        status = submit(core, job, &(job_files){.tar = tar_path}, dry_run, known, out);
     return status == ADL_ECORRUPT ? ADL_EINVAL : status; /* a damaged archive is the client's */
 }

@@ -221,6 +221,17 @@ void adl_cluster_delete(adl_cluster *cluster, int number)
         adli_cluster_stir(cluster, j);
 }
 
+void adl_cluster_hold(adl_cluster *cluster, int number, bool on)
+{
+    job *j = find(cluster, number);
+    j->held = on;
+    if (!on || adl_life_over(&j->life) || j->replicas == 0)
+        return;
+    (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
+    j->moved = true;
+    adli_cluster_stir(cluster, j);
+}
+
 void adl_cluster_remove(adl_cluster *cluster, int number)
 {
     job *j = find(cluster, number);
@@ -379,6 +390,8 @@ static adl_status make_snapshot(adl_cluster *cluster, double now_s)
     int count = 0;
     for (job *j = TAILQ_FIRST(&cluster->live); j; j = TAILQ_NEXT(j, live)) {
         cluster->visits++;
+        if (j->held)
+            continue;
         adl_status status = adli_cluster_learn(cluster, j);
         if (status == ADL_ENOMEM) /* anything else is this job's: it keeps the model it has */
             return status;

@@ -25,7 +25,7 @@ typedef struct adli_sched_job {
     int placed_count;
     size_t placed_capacity;
     bool moved; /* the wanted allocation changed since the group was started */
-    bool deleted;
+    bool deleted, held;
 
     adl_speedup *model;
     adli_pool_member *known; /* what it and its like have measured */

@@ -147,7 +147,8 @@ adl_status adl_cluster_place(adl_cluster *cluster, int number, double now_s, boo
     const adl_cluster_options *options = &cluster->options;
     int need = j->spec.min_replicas > 1 ? j->spec.min_replicas : 1;
     *placed = false;
-    if (!j->spec.preemptible || j->replicas > 0 || j->life.phase != ADL_PENDING || j->deleted)
+    if (!j->spec.preemptible || j->replicas > 0 || j->life.phase != ADL_PENDING || j->deleted ||
+        j->held)
         return ADL_OK;
     int *nodes = adli_calloc((size_t)need, sizeof *nodes);
     adl_status status = nodes ? ADL_OK : adli_fail_memory("allocation");

@@ -39,6 +39,14 @@ void adli_store_begin(adli_store *store);
 ADL_MUST adl_status adli_store_commit(adli_store *store);
 void adli_store_rollback(adli_store *store);
 
+/* What its user has asked for, as it is in the file; the last counts. */
+typedef enum adli_asked {
+    ADLI_ASKED_NOTHING,
+    ADLI_ASKED_DELETE,
+    ADLI_ASKED_CANCEL,
+    ADLI_ASKED_SUSPEND,
+} adli_asked;
+
 /* One job. Texts are borrowed on the way in, and on the way out during the callback; NULL is "". */
 typedef struct adli_store_job {
     /* given once */
@@ -46,7 +54,8 @@ typedef struct adli_store_job {
     double created_s;
     /* its life */
     int phase, group, failures;
-    bool killed, deleted;
+    bool killed;
+    adli_asked asked; /* by adli_store_mark only */
     double group_started_s, stop_since_s, retry_at_s;
     const char *wanted, *placed;   /* JSON lists of node names */
     double started_s, completed_s; /* 0: not yet */
@@ -63,7 +72,7 @@ void adli_store_add_job(adli_store *store, const adli_store_job *job);
 /* Everything about its life, by uid. */
 void adli_store_save_job(adli_store *store, const adli_store_job *job);
 void adli_store_hints(adli_store *store, const char *uid, const char *hints, double restart_cost_s);
-void adli_store_mark_deleted(adli_store *store, const char *uid);
+void adli_store_mark(adli_store *store, const char *uid, adli_asked asked);
 /* With its decisions and samples. */
 void adli_store_remove_job(adli_store *store, const char *uid);
 /* All jobs in order of submission. A failure of each ends it. */

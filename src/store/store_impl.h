@@ -12,7 +12,7 @@ typedef enum adli_stmt {
     STMT_ADD_JOB,
     STMT_SAVE_JOB,
     STMT_HINTS,
-    STMT_MARK_DELETED,
+    STMT_ASK,
     STMT_REMOVE_JOB,
     STMT_DRAIN,
     STMT_UNDRAIN,

@@ -13,7 +13,7 @@ const char *const adli_store_sql[STMT_COUNT] = {
                      "accounted_s) VALUES(?1,?2,?3,?4,?5,?6,?7,?7,?7)",
     [STMT_SAVE_JOB] = "UPDATE jobs SET " LIFE " WHERE uid=?1",
     [STMT_HINTS] = "UPDATE jobs SET hints=?2,restart_cost_s=?3 WHERE uid=?1",
-    [STMT_MARK_DELETED] = "UPDATE jobs SET deleted=1 WHERE uid=?1",
+    [STMT_ASK] = "UPDATE jobs SET deleted=?2 WHERE uid=?1", /* named when that was all there was */
     [STMT_REMOVE_JOB] = "DELETE FROM jobs WHERE uid=?1",
     [STMT_DRAIN] = "INSERT OR REPLACE INTO drained(node) VALUES(?1)",
     [STMT_UNDRAIN] = "DELETE FROM drained WHERE node=?1",
@@ -100,9 +100,13 @@ static void run_with(adli_store *store, adli_stmt which, const char *text)
     adli_store_run(store, stmt);
 }
 
-void adli_store_mark_deleted(adli_store *store, const char *uid)
+void adli_store_mark(adli_store *store, const char *uid, adli_asked asked)
 {
-    run_with(store, STMT_MARK_DELETED, uid);
+    sqlite3_stmt *stmt = adli_store_stmt(store, STMT_ASK);
+    adli_store_text(stmt, 1, uid);
+    if (stmt)
+        sqlite3_bind_int(stmt, 2, (int)asked);
+    adli_store_run(store, stmt);
 }
 
 void adli_store_remove_job(adli_store *store, const char *uid)
@@ -135,7 +139,7 @@ static adli_store_job read_job(sqlite3_stmt *stmt)
     job.group = sqlite3_column_int(stmt, at++);
     job.failures = sqlite3_column_int(stmt, at++);
     job.killed = sqlite3_column_int(stmt, at++);
-    job.deleted = sqlite3_column_int(stmt, at++);
+    job.asked = (adli_asked)sqlite3_column_int(stmt, at++);
     job.group_started_s = sqlite3_column_double(stmt, at++);
     job.stop_since_s = sqlite3_column_double(stmt, at++);
     job.retry_at_s = sqlite3_column_double(stmt, at++);

@@ -199,6 +199,27 @@ def files_and_logs(c):
     c.call("deleteJob", 404, none)
 
 
+def asks(c):
+    """What users ask of jobs that they keep."""
+    asked, none = ({"namespace": "default", "name": name} for name in ("asked", "none"))
+    c.call("submitJob", 201, json=job("asked", "sleep 600"))
+    wait_phase(c, "asked", ("Running",))
+    c.call("resumeJob", 409, asked)
+    c.call("suspendJob", 202, asked)
+    wait_phase(c, "asked", ("Pending",))
+    c.call("resumeJob", 202, asked)
+    wait_phase(c, "asked", ("Running",))
+    c.call("cancelJob", 202, asked)
+    found = wait_phase(c, "asked", ("Failed",))
+    report("a_job_is_suspended_and_cancelled", [] if found["reason"] == "Cancelled" else [found])
+    again = c.call("rerunJob", 201, asked).json()["name"]
+    c.call("deleteJob", 202, {"namespace": "default", "name": again})
+    for operation in ("cancelJob", "suspendJob"):
+        c.call(operation, 409, asked)
+    for operation in ("cancelJob", "suspendJob", "resumeJob", "rerunJob"):
+        c.call(operation, 404, none)
+
+
 def replicas(c):
     runner = {"namespace": "default", "name": "runner"}
     log = c.call("getLogs", 200, runner).text
@@ -391,6 +412,7 @@ def main():
             c.call("getSnapshot", 404)  # nothing was decided yet
             submit_and_look(c)
             files_and_logs(c)
+            asks(c)
             replicas(c)
             cluster(c)
             pages(c)

@@ -92,6 +92,19 @@ adl_status adli_core_delete(adli_core *c, const char *ns, const char *name, adli
     return adli_core_job(c, ns, name, out);
 }
 
+adl_status adli_core_ask(adli_core *c, const char *ns, const char *name, adli_asked asked,
+                         adli_buf *out)
+{
+    if (asked == ADLI_ASKED_NOTHING)
+        return adli_fail(ADL_ESTATE, "job %s/%s is not suspended", ns, name);
+    return adli_core_job(c, ns, name, out);
+}
+
+adl_status adli_core_rerun(adli_core *c, const char *ns, const char *name, adli_buf *out)
+{
+    return adli_core_job(c, ns, name, out);
+}
+
 adl_status adli_core_history(adli_core *c, const char *ns, const char *name, adli_buf *out)
 {
     return adli_core_job(c, ns, name, out);
@@ -377,6 +390,10 @@ TEST(jobs_and_nodes)
     CHECK_INT(get("/api/v1/jobs/default/a", "\"name\":\"a\""), 200);
     CHECK_INT(get("/api/v1/jobs/default/zz", "no job default/zz"), 404);
     CHECK_INT(adlt_code(port, "DELETE", "/api/v1/jobs/default/a", OPERATOR, NULL, NULL), 202);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs/default/a/cancel", OPERATOR, NULL, NULL), 202);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs/default/a/suspend", OPERATOR, NULL, NULL), 202);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs/default/a/resume", OPERATOR, NULL, NULL), 409);
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs/default/a/rerun", OPERATOR, NULL, NULL), 201);
     CHECK_INT(adlt_code(port, "PATCH", "/api/v1/jobs/default/a", OPERATOR, NULL,
                         "Allow: GET, HEAD, DELETE"),
               405);

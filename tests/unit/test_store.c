@@ -75,7 +75,7 @@ static adl_status check_job(void *user, const adli_store_job *job)
     CHECK_INT(job->phase, 3);
     CHECK_INT(job->group, 7);
     CHECK_INT(job->failures, 2);
-    CHECK(job->killed && job->deleted);
+    CHECK(job->killed && job->asked == ADLI_ASKED_DELETE);
     CHECK_NEAR(job->group_started_s, 1, 0);
     CHECK_NEAR(job->stop_since_s, 2, 0);
     CHECK_NEAR(job->retry_at_s, 3, 0);
@@ -121,7 +121,7 @@ TEST(rows_come_back)
     adli_store_begin(store);
     adli_store_save_job(store, &job);
     adli_store_hints(store, "u-1", "{\"h\":2}", 12);
-    adli_store_mark_deleted(store, "u-1");
+    adli_store_mark(store, "u-1", ADLI_ASKED_DELETE);
     adli_store_drain(store, "node-1", true);
     adli_store_set(store, "key", "value");
     REQUIRE_OK(adli_store_commit(store));

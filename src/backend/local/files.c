@@ -45,6 +45,13 @@ adl_status adli_local_put_source(void *opaque, const char *uid, const char *fold
     return adli_fail(ADL_EIO, "%s: %s", to, strerror(errno));
 }
 
+adl_status adli_local_copy_source(void *opaque, const char *uid, const char *folder)
+{
+    char from[PATH_MAX];
+    adl_status status = adli_local_job_dir(opaque, uid, "source", from, sizeof from);
+    return status == ADL_OK ? adli_dirs_copy(from, folder) : status;
+}
+
 adl_status adli_local_open_log(void *opaque, const char *uid, int number, int which, int *fd)
 {
     const local *self = opaque;

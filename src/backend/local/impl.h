@@ -105,6 +105,7 @@ void adli_local_run_fini(run *run);
 ADL_MUST adl_status adli_local_job_dir(const local *self, const char *uid, const char *which,
                                        char *out, size_t size);
 adl_status adli_local_put_source(void *self, const char *uid, const char *folder);
+adl_status adli_local_copy_source(void *self, const char *uid, const char *folder);
 adl_status adli_local_open_log(void *self, const char *uid, int group, int member, int *fd);
 adl_status adli_local_open_file(void *self, const char *uid, const char *path, adli_opened *out);
 

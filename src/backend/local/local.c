@@ -224,6 +224,7 @@ static const adli_backend_ops local_ops = {
     .event_fd = op_event_fd,
     .drain_events = op_drain_events,
     .put_source = adli_local_put_source,
+    .copy_source = adli_local_copy_source,
     .open_log = adli_local_open_log,
     .open_file = adli_local_open_file,
     .free = op_free,
