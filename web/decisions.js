@@ -12,8 +12,22 @@ function change(decision) {
     return [h('span', { class: 'muted' }, places(before)), ' → ', h('strong', null, places(after))];
 }
 
-// The contents of a <table>. withJob: a column for it.
-export function decisionsTable(decisions, withJob) {
+// Rounds that left a job as it was say the same again and again: those that follow each other become one, the newest,
+// with the number of rounds.
+function fold(decisions) {
+    const folded = [];
+    for (const decision of decisions) {
+        const last = folded.at(-1);
+        if (last && !changed(last) && !changed(decision) && same(last.after, decision.after))
+            last.rounds += 1;
+        else folded.push({ ...decision, rounds: 1 });
+    }
+    return folded;
+}
+
+// The contents of a <table>. withJob: a column for it. folded: rounds that kept what there was are one row.
+export function decisionsTable(given, withJob, folded = false) {
+    const decisions = folded ? fold(given) : given;
     const columns = ['Time', 'Round', withJob && 'Job', 'Replicas on', 'Speedup', 'Why'].filter(
         Boolean,
     );
@@ -49,6 +63,9 @@ export function decisionsTable(decisions, withJob) {
                 decision.reason ? h('span', { class: 'badge' }, decision.reason) : null,
                 ' ',
                 decision.text ?? '',
+                decision.rounds > 1
+                    ? h('span', { class: 'muted' }, ` (as in the ${decision.rounds - 1} rounds before)`)
+                    : null,
             ),
         ),
     );

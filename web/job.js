@@ -124,7 +124,7 @@ export class JobView {
     constructor() {
         this.id = null;
         this.plots = plots();
-        this.metrics = new MetricPlots(byId('metrics-section'), byId('metrics'));
+        this.metrics = new MetricPlots(byId('metrics-section'), byId('metrics'), byId('plots'));
         this.log = new LogView(byId('log'), byId('log-note'), () => !this.job || isOver(this.job));
         for (const id of ['log-rank', 'log-group', 'log-follow'])
             byId(id).addEventListener('change', () => this.openLog());
@@ -146,7 +146,7 @@ export class JobView {
         this.choices('log-group', [['', 'newest']]);
         byId('log-rank').value = '0';
         byId('log-group').value = '';
-        this.openLog();
+        this.reading = false; // its log: as soon as the job is known to be there
     }
 
     close() {
@@ -155,6 +155,7 @@ export class JobView {
     }
 
     openLog() {
+        this.reading = true;
         const group = byId('log-group').value;
         this.log.open(
             this.id,
@@ -178,17 +179,26 @@ export class JobView {
     // jobs: ns/name -> Job. Fetches the details too, unless that was done a moment ago.
     update(jobs, now) {
         const job = jobs.get(this.id);
+        this.gone(!job);
         if (!job) {
-            show(byId('job-phase'), h('span', { class: 'phase' }, 'Gone'));
-            byId('job-actions').replaceChildren();
             this.job = null;
+            this.reading = false;
             this.log.close();
             return;
         }
         this.job = job;
+        if (!this.reading) this.openLog();
         this.render(job, now);
         const pause = isOver(job) ? 10 * DETAIL_MS : DETAIL_MS;
         if (!this.busy && performance.now() - this.fetchedAt > pause) this.fetch();
+    }
+
+    // Of a job that is not there one sentence is left.
+    gone(yes) {
+        setText(byId('job-gone'), `There is no job ${this.id} (any more): it was deleted, or never was.`);
+        byId('job-gone').hidden = !yes;
+        for (const section of byId('job-view').querySelectorAll('section'))
+            section.classList.toggle('gone', yes);
     }
 
     // The countdowns between two updates.
@@ -242,7 +252,7 @@ export class JobView {
             if (id !== this.id) return;
             this.plots.update(history.samples);
             this.metrics.update(curves.items);
-            show(byId('job-decisions'), decisionsTable(decisions.items, false));
+            show(byId('job-decisions'), decisionsTable(decisions.items, false, true));
             byId('job-decisions').hidden = !decisions.items.length;
             byId('job-decisions-empty').hidden = decisions.items.length > 0;
             this.events = [...this.events, ...events.items].slice(-EVENTS_SHOWN);

@@ -1,4 +1,5 @@
-// What the job measures (adaptdl.report): a curve for each metric, made when its first value comes.
+// What the job measures (adaptdl.report): a curve for each metric, made when its first value comes. The first loss
+// stands beside the job's own five plots, as their sixth.
 import { h } from './dom.js';
 import { PlotGroup } from './plot.js';
 
@@ -7,8 +8,8 @@ export const POINTS = 400; // of each curve: about what can be seen
 const digits = (value) => String(Number(value.toPrecision(4)));
 
 export class MetricPlots {
-    constructor(section, box) {
-        Object.assign(this, { section, box });
+    constructor(section, box, beside) {
+        Object.assign(this, { section, box, beside });
         this.clear();
     }
 
@@ -16,6 +17,7 @@ export class MetricPlots {
         this.group = new PlotGroup();
         this.names = [];
         this.box.replaceChildren();
+        this.beside.querySelector('[data-metric]')?.remove();
         this.section.hidden = true;
     }
 
@@ -25,13 +27,15 @@ export class MetricPlots {
         if (names.join('\n') !== this.names.join('\n')) {
             this.clear();
             this.names = names;
+            const loss = names.find((name) => /loss/i.test(name));
             for (const name of names) {
                 const series = [{ name, key: 'value' }];
                 const figure = this.group.add({ title: name, show: digits, series });
-                this.box.append(h('div', { 'data-metric': name }, figure));
+                const box = name === loss ? this.beside : this.box;
+                box.append(h('div', { 'data-metric': name }, figure));
             }
         }
-        this.section.hidden = !names.length;
+        this.section.hidden = !this.box.childElementCount;
         curves.forEach(({ steps, times, values }, i) =>
             this.group.plots[i].update(
                 steps.map((step, at) => ({

@@ -357,6 +357,59 @@ const tests = {
         { hash: JOB },
     ),
 
+    'a job shows plots, then its log, then why': withPage(
+        async (page) => {
+            await page.getByRole('img', { name: /^Replicas over time/ }).waitFor();
+            const titles = await page.locator('#job-view section:visible h2').allInnerTexts();
+            assert.deepEqual(titles.slice(-4), ['Over time', 'Log', 'Decisions', 'Events']);
+        },
+        { hash: JOB },
+    ),
+
+    'the loss is the sixth plot': withPage(
+        async (page, mock) => {
+            const curve = (name) => ({ name, steps: [1, 2], times: [now() - 9, now()], values: [2, 1] });
+            mock.curves = [curve('accuracy'), curve('train_loss')];
+            mock.event('JobTrain', 'default/mnist', 'more');
+            const plots = page.locator('#plots figure');
+            await until('six plots', async () => (await plots.count()) === 6);
+            assert.match(await plots.nth(5).innerText(), /train_loss/);
+            assert.equal(await page.locator('#metrics figure').count(), 1);
+            await page.setViewportSize({ width: 1024, height: 768 });
+            const tops = await plots.evaluateAll((all) => all.map((each) => each.getBoundingClientRect().top));
+            assert.equal(new Set(tops.map(Math.round)).size, 2, 'two rows of three');
+            assert.equal(await overflow(page), 0);
+        },
+        { hash: JOB },
+    ),
+
+    'rounds that kept a job are folded': withPage(
+        async (page, mock) => {
+            const kept = { before: ['node-0'], after: ['node-0'], reason: 'kept', text: 'nothing better' };
+            mock.decisions = [
+                decision({ round: 16, ...kept }),
+                decision({ round: 15, ...kept }),
+                decision({ round: 14, ...kept }),
+                decision({ round: 13 }),
+                decision({ round: 12, ...kept }),
+            ];
+            mock.event('Round', '', 'round 16');
+            const rows = page.getByRole('table', { name: 'Decisions' }).getByRole('row');
+            await until('a head and three rows', async () => (await rows.count()) === 4);
+            assert.match(await rows.nth(1).innerText(), /16.*as in the 2 rounds before/s);
+            assert.doesNotMatch(await rows.nth(3).innerText(), /rounds before/);
+        },
+        { hash: JOB },
+    ),
+
+    'of a job that is gone one sentence is left': withPage(
+        async (page) => {
+            await page.getByText('There is no job default/nobody (any more)').waitFor();
+            assert.equal(await page.locator('#job-view section:visible').count(), 0);
+        },
+        { hash: '#job=default/nobody' },
+    ),
+
     'the decision log is told in words': withPage(async (page) => {
         const table = page.getByRole('table', { name: 'Decisions' });
         assert.equal(await table.getByRole('row').count(), 2);

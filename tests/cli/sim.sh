@@ -25,6 +25,30 @@ check runs "${run[@]}" --policy rank --json "$dir/o.json" --log "$dir/o.log" --s
 cp "$dir/out" "$dir/table"; check table_has_mean grep -q "^mean " "$dir/table"
 check json_has_fields grep -q '"policy":"rank","mean_avg_jct":[0-9.]*,"workloads":\[{"name":"workload-small","avg_jct"' "$dir/o.json"
 check svg_ends grep -q '</svg>' "$dir/o.svg"
+check both_policies "${run[@]}" --policy rank,fifo --svg "$dir/two.svg" $traces/workload-small.csv
+# One time axis from 0 for both; jobs that touch, on a device or beside it, have other colours.
+check svg_is_readable /usr/bin/python3 - "$dir/two.svg" <<'EOF'
+import re, sys
+text = open(sys.argv[1]).read()
+bars = []
+for attributes, hint in re.findall(r'<rect([^>]*)>\s*<title>([^<]*: node \d+,[^<]*)</title>', text):
+    x, y, w, hh = (float(re.search(r'\b%s="([^"]*)"' % a, attributes).group(1)) for a in ("x", "y", "width", "height"))
+    job, start, end = re.match(r"(.*): node \d+, \d+ GPUs, (\d+) to (\d+) s", hint).groups()
+    bars.append((job, x, x + w, y, y + hh, re.search(r'fill="([^"]*)"', attributes).group(1), float(start), float(end)))
+assert len(bars) > 20, len(bars)
+long = [b for b in bars if b[7] - b[6] > 1000]
+scale = sum(b[2] - b[1] for b in long) / sum(b[7] - b[6] for b in long)  # pixels a second
+zeros = [b[1] - b[6] * scale for b in long]
+assert max(zeros) - min(zeros) < 2, (min(zeros), max(zeros))
+pairs = same = 0
+for i, a in enumerate(bars):
+    for b in bars[i + 1:]:
+        if a[0] == b[0] or abs(a[3] - b[3]) > 1.5 * (a[4] - a[3]) or a[2] < b[1] - 1 or b[2] < a[1] - 1:
+            continue
+        pairs += 1
+        same += a[5] == b[5]
+assert pairs > 20 and same <= 0.02 * pairs, (pairs, same)
+EOF
 check log_has_reasons grep -q '"why":"starts on 1 (1.00x)' "$dir/o.log"
 check again "${run[@]}" --policy rank --log "$dir/p.log" $traces/workload-small.csv
 check same_log cmp "$dir/o.log" "$dir/p.log"
