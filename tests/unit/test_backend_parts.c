@@ -7,6 +7,7 @@
 #include "proc/procs.h"
 #include "backend/local/record.h"
 #include "base/dirs.h"
+#include "base/file.h"
 #include "harness.h"
 
 #include <errno.h>
@@ -244,6 +245,32 @@ TEST(trees_are_removed_whole_and_links_not_followed)
     CHECK_OK(adli_dirs_remove(top, "nothing"));
     CHECK_OK(adli_dirs_remove(top, "nowhere/nothing"));
     CHECK_FAILS(adli_dirs_make("", 0755), ADL_EINVAL, "without a name");
+    remove_directory(top);
+}
+
+TEST(directories_are_copied_without_their_links)
+{
+    char from[80], to[80], path[200];
+    int top = make_directory();
+    REQUIRE(top >= 0);
+    snprintf(from, sizeof from, "%s/from", directory);
+    snprintf(to, sizeof to, "%s/to", directory);
+    snprintf(path, sizeof path, "%s/below", from);
+    CHECK_OK(adli_dirs_make(path, 0755));
+    CHECK_OK(adli_dirs_make(to, 0755));
+    snprintf(path, sizeof path, "%s/below/run", from);
+    CHECK_OK(adli_file_write(path, "x", 1));
+    CHECK(chmod(path, 0755) == 0);
+    snprintf(path, sizeof path, "%s/link", from);
+    CHECK(symlink("/etc", path) == 0);
+    CHECK_OK(adli_dirs_copy(from, to));
+    struct stat seen;
+    snprintf(path, sizeof path, "%s/below/run", to);
+    CHECK(stat(path, &seen) == 0 && seen.st_size == 1 && seen.st_mode & 0100);
+    snprintf(path, sizeof path, "%s/link", to);
+    CHECK(lstat(path, &seen) != 0);
+    CHECK_FAILS(adli_dirs_copy(from, to), ADL_EIO, "below"); /* nothing is overwritten */
+    CHECK_FAILS(adli_dirs_copy("/none", to), ADL_EIO, "/none");
     remove_directory(top);
 }
 
