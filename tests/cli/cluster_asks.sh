@@ -47,7 +47,7 @@ call submit "$tmp/none"; check a_directory_without_a_job_file 2 'adaptdl init wr
 # ---- too much ----
 head -c 90000 /dev/urandom >data/huge.bin; head -c 40000 /dev/urandom >data/large.bin
 call submit train.py
-check the_largest_files_are_named 2 'note: [0-9]+ files of .* together, the largest workspace/data/huge.bin \(90000\), workspace/data/large.bin \(40000\), .*\.dockerignore'
+check the_largest_files_are_named 2 'note: [0-9]+ files of .* together, the largest workspace/data/huge.bin \([0-9kKi]+\), workspace/data/large.bin \([0-9kKi]+\), .*\.dockerignore'
 rm data/*.bin; cd "$tmp" || exit 1
 
 # ---- CTRL-C ----

@@ -12,12 +12,19 @@ if [ $? -eq 0 ] && [ ! -s "$tmp/err" ]; then ok man_has_no_warnings; else not_ok
 sed -i 's/.\x08//g; s/\x1b\[[0-9;]*m//g' "$tmp/man.txt"
 adaptdl completion bash >"$tmp/bash"
 adaptdl completion zsh >"$tmp/zsh"
+adaptdl completion fish >"$tmp/fish"
 bash -n "$tmp/bash" && ok bash_reads_its_completion || not_ok bash_reads_its_completion "syntax"
 if command -v zsh >/dev/null; then
     said=$(HOME=$tmp zsh -fc "autoload -Uz compinit && compinit -u -D && source '$tmp/zsh' && echo \$_comps[adaptdl]" 2>&1)
     [ "$said" = _adaptdl ] && ok zsh_reads_its_completion || not_ok zsh_reads_its_completion "$said"
 else
     echo "skip - zsh_reads_its_completion: zsh is not installed"
+fi
+if command -v fish >/dev/null; then
+    said=$(HOME=$tmp fish --no-config -c "source '$tmp/fish'; complete -C 'adaptdl sub'" 2>&1)
+    grep -q '^submit' <<<"$said" && ok fish_reads_its_completion || not_ok fish_reads_its_completion "$said"
+else
+    echo "skip - fish_reads_its_completion: fish is not installed"
 fi
 # shellcheck disable=SC1091
 source "$tmp/bash"
@@ -41,6 +48,8 @@ for command in $commands; do
         grep -qE -- "^ +(-[a-zA-Z], )?${option}( |,|\$)|^ +${option}," "$tmp/section" || not_ok "man_$command" "lacks $option"
         grep -qxF -- "$option" "$tmp/words" || not_ok "bash_$command" "lacks $option"
         grep -qF -- "'*$option[" "$tmp/zsh-section" || not_ok "zsh_$command" "lacks $option"
+        case $option in --*) flag="-l ${option#--}" ;; *) flag="-s ${option#-}" ;; esac
+        grep -F "'__fish_seen_subcommand_from $command'" "$tmp/fish" | grep -qF -- " $flag " || not_ok "fish_$command" "lacks $option"
     done
 done
 [ $options -gt 100 ] && ok every_option_is_in_help_man_and_completions || not_ok every_option_is_in_help_man_and_completions "only $options options"
@@ -72,7 +81,7 @@ call ls -o xml; check a_bad_format 2 '-o xml: must be json, yaml, wide or name'
 call ls -N Bad_Name; check a_bad_namespace 2 'a namespace consists of'
 call ls more; check arguments_that_nobody_takes 2 'takes no arguments'
 call ls --phase Happy; check a_bad_phase 2 '--phase Happy: must be'
-call completion fish; check an_unknown_shell 2 'must be bash or zsh'
+call completion tcsh; check an_unknown_shell 2 'must be bash, zsh or fish'
 call wait; check wait_for_nothing 2 'for which jobs'
 call wait --for Fun x; check wait_for_fun 2 'must be Succeeded, Running or Deleted'
 call wait --timeout soon x; check a_bad_timeout 2 'must be a number of seconds'

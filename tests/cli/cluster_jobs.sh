@@ -74,7 +74,7 @@ call submit "$tmp/dir"; check an_ignored_file 2 'Dockerfile:2: .*dockerignore'
 call submit "$tmp/dir" -d "$tmp/none"; check a_missing_dockerfile 2 '-d .*none: No such file'
 call submit "$tmp/dir" -f none.yaml; check a_missing_job_file 2 '-f none.yaml: No such file'
 mkdir "$tmp/empty"
-call submit "$tmp/empty"; check a_directory_without_a_job 2 'adaptdljob.yaml: no such file; write one, or name another with -f'
+call submit "$tmp/empty"; check a_directory_without_a_job 2 'adaptdljob.yaml: no such file; adaptdl init writes one, -f names another'
 call submit "$tmp/none"; check a_missing_directory 2 'none: No such file'
 call submit; check submit_nothing 2 'which directory or job file'
 call submit -n Not_A_Name "$tmp/quick.yaml"; check a_bad_name 2 'a name consists of a-z'
