@@ -16,6 +16,8 @@
 
 enum { RANK = 256, RANKS_MAX = 10000, PATH_BYTES = 4096, ENVIRONMENT_MAX = 16 << 20 };
 
+static const char KEEPER[] = "adaptdl-keeper";
+
 /* The environment of a process. adli_buf_fini. */
 static bool read_environment(const char *pid, adli_buf *out)
 {
@@ -51,31 +53,34 @@ static const char *value_of(const adli_buf *environment, const char *name)
     return NULL;
 }
 
-/* Is this the process that the keeper started: a replica of the job, and not a child of one? */
-static bool is_replica(const adli_buf *environment, const char *pid, const char *prefix, int rank)
+/* Did the keeper start it, not another process of the job? */
+static bool is_kept(const char *pid)
 {
-    char path[64], text[512], other[16];
-    const char *mark = value_of(environment, ADLI_REPLICA_MARK);
-    const char *which = value_of(environment, "ADAPTDL_REPLICA_RANK");
-    adli_buf parent;
-    if (!mark || strncmp(mark, prefix, strlen(prefix)) != 0 || !which || atoi(which) != rank)
-        return false;
+    char path[64], text[512];
+    int above = 0;
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC), above = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
     if (fd >= 0)
         close(fd);
-    if (got <= 0)
-        return false;
-    text[got] = '\0';
+    text[got > 0 ? got : 0] = '\0';
     const char *end = strrchr(text, ')');
     if (!end || sscanf(end + 1, " %*c %d", &above) != 1)
         return false;
-    snprintf(other, sizeof other, "%d", above);
-    adli_buf_init(&parent, ENVIRONMENT_MAX);
-    bool child = read_environment(other, &parent) && value_of(&parent, "ADAPTDL_REPLICA_RANK");
-    adli_buf_fini(&parent);
-    return !child;
+    snprintf(path, sizeof path, "/proc/%d/exe", above);
+    got = readlink(path, text, sizeof text - 1);
+    text[got > 0 ? got : 0] = '\0';
+    const char *slash = strrchr(text, '/');
+    return slash &&
+           strncmp(slash + 1, KEEPER, sizeof KEEPER - 1) == 0; /* " (deleted)" may follow */
+}
+
+static bool is_replica(const adli_buf *environment, const char *pid, const char *prefix, int rank)
+{
+    const char *mark = value_of(environment, ADLI_REPLICA_MARK);
+    const char *which = value_of(environment, "ADAPTDL_REPLICA_RANK");
+    return mark && strncmp(mark, prefix, strlen(prefix)) == 0 && which && atoi(which) == rank &&
+           is_kept(pid);
 }
 
 /* The replica's process into pid, its environment into *environment. */
