@@ -93,7 +93,7 @@ static int parse_policies(request *r, const char *text)
 }
 
 enum {
-    SNAPSHOT = 255,
+    SNAPSHOT = 256,
     TRACES,
     POLICY,
     SET,
