@@ -195,6 +195,7 @@ static inline void adlt_world_select(adlt_world *out, const adlt_world *from, co
         out->node_from[node_to[i]] = i;
         strcpy(out->node_names[node_to[i]], from->node_names[i]);
         node->preemptible = from->nodes[i].preemptible;
+        node->device_type = from->nodes[i].device_type;
         for (int r = 0; r < resource_count; r++)
             node->capacity.amount[r] = from->nodes[i].capacity.amount[kept[r]];
     }
@@ -222,6 +223,8 @@ static inline void adlt_world_select(adlt_world *out, const adlt_world *from, co
     for (int r = 0; r < resource_count; r++)
         out->template_node.capacity.amount[r] = from->template_node.capacity.amount[kept[r]];
     out->snapshot.template_node = old->template_node ? &out->template_node : NULL;
+    out->snapshot.type_names = old->type_names;
+    out->snapshot.type_count = old->type_count;
     out->snapshot.now_s = old->now_s;
     out->snapshot.seed = old->seed;
     free(spread);
@@ -365,6 +368,20 @@ static inline void adlt_world_random(adlt_world *world, uint64_t seed, int max_n
             adlt_random_allocation(world, &rng, i, left, distributed);
     free(distributed);
     free(left);
+}
+
+/* The same, on nodes of several device types. Jobs may be on more than one of them. */
+static inline void adlt_world_random_types(adlt_world *world, uint64_t seed, int max_nodes,
+                                           int max_jobs)
+{
+    static const char *const names[] = {"t4", "rtx", "a100"};
+    adlt_world_random(world, seed, max_nodes, max_jobs);
+    world->snapshot.type_names = names;
+    world->snapshot.type_count = 2 + (int)(seed % 2);
+    for (int i = 0; i < world->snapshot.node_count; i++)
+        world->nodes[i].device_type =
+            names[(seed + (uint64_t)i * 7 / 3) % (uint64_t)world->snapshot.type_count];
+    world->template_node.device_type = names[0];
 }
 
 /* Spreads every job over the nodes as far as they hold it, distributed jobs side by side, and lets all

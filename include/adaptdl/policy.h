@@ -119,6 +119,10 @@ typedef struct adl_job_decision {
     /* What was compared, for policies that hand out devices by their worth: a job's weight, and what its next
      * devices would be worth to it, or its last ones are, per share of the cluster. 0: not told. */
     double weight, next_worth, rival_weight, rival_worth;
+    int type;           /* device type of the first of the nodes; 0 where there is one type */
+    int other_type;     /* the best of the others for as many replicas; -1: none, or not known */
+    double other_gain;  /* speedup there / speedup here */
+    double other_price; /* price of a device there / here, as the policy sees it; 0: it has none */
 } adl_job_decision;
 
 /* Filled by adl_policy_decide; reuse one for many rounds. Start with {0}. */

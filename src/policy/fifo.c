@@ -2,7 +2,7 @@
  *
  * Jobs are taken in order of submission. A job that runs keeps what it has. One that does not gets
  * the number of replicas that its user asked for (else its minimum, at least 1) on the emptiest
- * nodes, and the first that does not fit blocks those behind it, so nobody is overtaken for ever. */
+ * nodes of one device type, and the first that does not fit blocks those behind it, so nobody is overtaken for ever. */
 #include "policy/policy.h"
 #include "policy/room.h"
 
@@ -14,13 +14,19 @@ static int wanted(const adl_job *job)
     return replicas < job->max_replicas ? replicas : job->max_replicas;
 }
 
-/* Could the job run if the cluster were empty? One that could not must not block the others. */
-static bool possible(const adl_snapshot *snapshot, const adl_job *job, int replicas)
+/* Could the job run if the cluster, or one device type of it, were empty? One that could not must not
+ * block the others. */
+static bool possible(const adli_room *room, const adl_job *job, int replicas)
 {
-    int fit = 0;
-    for (int node = 0; node < snapshot->node_count && fit < replicas; node++)
-        fit += adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, job);
-    return fit >= replicas;
+    const adl_snapshot *snapshot = room->snapshot;
+    int64_t fit[ADL_MAX_TYPES] = {0};
+    for (int node = 0; node < snapshot->node_count; node++) {
+        int type = room->type_of ? room->type_of[node] : 0;
+        fit[type] += adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, job);
+        if (fit[type] >= replicas)
+            return true;
+    }
+    return false;
 }
 
 static adl_status decide(adli_plan *plan)
@@ -35,7 +41,7 @@ static adl_status decide(adli_plan *plan)
             adli_room_keep(&room, plan, job);
     for (int job = 0; job < snapshot->job_count; job++) {
         int replicas = wanted(&snapshot->jobs[job]);
-        if (snapshot->jobs[job].replicas > 0 || !possible(snapshot, &snapshot->jobs[job], replicas))
+        if (snapshot->jobs[job].replicas > 0 || !possible(&room, &snapshot->jobs[job], replicas))
             continue;
         if (!adli_room_spread(&room, plan, job, replicas, true))
             break;

@@ -11,8 +11,8 @@
 #include <string.h>
 
 static const adli_policy_class *const classes[] = {
-    &adli_policy_rank,    &adli_policy_pollux, &adli_policy_tiresias,
-    &adli_policy_optimus, &adli_policy_fifo,
+    &adli_policy_rank,     &adli_policy_pollux,  &adli_policy_sia,
+    &adli_policy_tiresias, &adli_policy_optimus, &adli_policy_fifo,
 };
 
 struct adl_policy {
@@ -121,6 +121,14 @@ bool adl_policy_get(const adl_policy *policy, int index, adl_policy_parameter *o
     return false;
 }
 
+int adli_node_type(const adl_snapshot *snapshot, const adl_node *node)
+{
+    for (int t = 0; t < snapshot->type_count; t++)
+        if (strcmp(snapshot->type_names[t], node->device_type ? node->device_type : "") == 0)
+            return t;
+    return 0;
+}
+
 double adli_job_speedup(const adl_job *job, adl_shape shape)
 {
     return job->model ? adl_speedup_get(job->model, shape) : shape.replicas;
@@ -221,21 +229,39 @@ static adl_reason reason_of(const adl_snapshot *snapshot, const adl_job *job,
     return adli_job_pinned(job) ? ADL_REASON_PINNED : ADL_REASON_KEPT;
 }
 
-static void explain(const adl_snapshot *snapshot, adl_decision *decision)
+/* The other type on which as many replicas would be fastest. */
+static void compare_types(const adli_plan *plan, const adl_job *job, adl_shape shape,
+                          adl_job_decision *now)
 {
+    const adl_snapshot *snapshot = plan->snapshot;
+    double best = 0;
+    for (int t = 0; t < snapshot->type_count && job->model && now->speedup > 0; t++) {
+        double speedup = adli_job_speedup(job, (adl_shape){shape.nodes, shape.replicas, t});
+        if (t != shape.type && speedup > best) {
+            best = speedup;
+            now->other_type = t;
+            now->other_gain = speedup / now->speedup;
+        }
+    }
+    if (now->other_gain > 0 && plan->type_price[shape.type] > 0)
+        now->other_price = plan->type_price[now->other_type] / plan->type_price[shape.type];
+}
+
+static void explain(const adli_plan *plan, adl_decision *decision)
+{
+    const adl_snapshot *snapshot = plan->snapshot;
     for (int i = 0; i < snapshot->job_count; i++) {
         adl_job_decision *now = &decision->jobs[i];
         int nodes = now->replicas > 0;
         for (int k = 1; k < now->replicas; k++)
             nodes += now->nodes[k] != now->nodes[k - 1];
         adl_shape shape = adl_shape_of(nodes, now->replicas);
-        for (int t = 0; t < snapshot->type_count && now->replicas > 0; t++) {
-            const char *type = snapshot->nodes[now->nodes[0]].device_type;
-            if (strcmp(snapshot->type_names[t], type ? type : "") == 0)
-                shape.type = t;
-        }
+        if (now->replicas > 0 && snapshot->type_count > 1)
+            shape.type = now->type = adli_node_type(snapshot, &snapshot->nodes[now->nodes[0]]);
         now->speedup = now->replicas ? adli_job_speedup(&snapshot->jobs[i], shape) : 0;
         now->reason = reason_of(snapshot, &snapshot->jobs[i], now);
+        if (now->replicas > 0 && snapshot->type_count > 1)
+            compare_types(plan, &snapshot->jobs[i], shape, now);
     }
 }
 
@@ -249,7 +275,7 @@ adl_status adl_policy_decide(adl_policy *policy, const adl_snapshot *snapshot,
                   sizeof *decision->jobs) != 0)
         return adli_fail_memory("decision");
     for (size_t job = 0; job < jobs; job++)
-        decision->jobs[job] = (adl_job_decision){.rival = -1};
+        decision->jobs[job] = (adl_job_decision){.rival = -1, .other_type = -1};
     adli_plan plan = {.snapshot = snapshot,
                       .params = policy->params,
                       .state = policy->state,
@@ -266,7 +292,7 @@ adl_status adl_policy_decide(adl_policy *policy, const adl_snapshot *snapshot,
         status = assemble(policy, &plan, decision);
     if (status != ADL_OK)
         return status;
-    explain(snapshot, decision);
+    explain(&plan, decision);
     decision->job_count = snapshot->job_count;
     decision->desired_nodes = plan.desired_nodes;
     return ADL_OK;

@@ -29,6 +29,8 @@ typedef struct adli_plan {
     adl_job_decision *jobs; /* [job_count]; policies may set next_replicas, next_gain, rival,
                                rival_gain, restart_cost; the rest is derived */
     int desired_nodes;      /* node_count at the start */
+    double type_price
+        [ADL_MAX_TYPES];    /* what a device of each type is worth; 0: the policy does not say */
     adli_placement *placed; /* in any order; a (job, node) may come more than once */
     size_t placed_count, placed_capacity;
     adl_status status; /* no memory for a placement */
@@ -44,7 +46,7 @@ typedef struct adli_policy_class {
 } adli_policy_class;
 
 extern const adli_policy_class adli_policy_rank, adli_policy_pollux, adli_policy_tiresias,
-    adli_policy_optimus, adli_policy_fifo;
+    adli_policy_optimus, adli_policy_sia, adli_policy_fifo;
 
 /* Gives the job count more replicas on the node. */
 void adli_plan_place(adli_plan *plan, int job, int node, int count);
@@ -57,6 +59,9 @@ static inline bool adli_job_pinned(const adl_job *job)
 
 /* Could one replica run on some node, were it empty? Drained nodes may count. */
 bool adli_could_hold(const adl_snapshot *snapshot, const adl_job *job, bool drained);
+
+/* The index of a node's device type among the snapshot's; 0 where there is one, or it is not among them. */
+int adli_node_type(const adl_snapshot *snapshot, const adl_node *node);
 
 /* job->model's speedup, or the linear one when nothing was reported. */
 double adli_job_speedup(const adl_job *job, adl_shape shape);

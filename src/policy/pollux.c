@@ -63,8 +63,12 @@ static double utility_of(const adli_pollux_problem *problem, const adli_genome *
         for (int i = genome->start[j]; i < genome->start[j + 1]; i++)
             replicas += genome->cells[i].count;
         if (replicas > 0)
-            utility += adli_job_speedup(job, adl_shape_of(nodes, replicas)) *
-                       share_within(snapshot, job, totals);
+            utility +=
+                adli_job_speedup(
+                    job,
+                    (adl_shape){nodes, replicas,
+                                adli_row_type(problem, genome->cells + genome->start[j], nodes)}) *
+                share_within(snapshot, job, totals);
     }
     for (int j = 0; j < snapshot->job_count; j++) {
         const adl_job *job = &snapshot->jobs[j];
@@ -73,7 +77,8 @@ static double utility_of(const adli_pollux_problem *problem, const adli_genome *
         int nodes = 1;
         for (int i = 1; i < job->replicas; i++)
             nodes += job->allocation[i] != job->allocation[i - 1];
-        utility += adli_job_speedup(job, adl_shape_of(nodes, job->replicas)) *
+        int type = problem->type_of[problem->position[job->allocation[0]]];
+        utility += adli_job_speedup(job, (adl_shape){nodes, job->replicas, type}) *
                    share_within(snapshot, job, totals);
     }
     return utility;

@@ -45,9 +45,11 @@ typedef struct adli_pollux_job {
     adli_cell *base;     /* [base_count] its present row */
     int base_count;
     int base_replicas;
-    bool base_legal;    /* within the bounds that hold now */
-    adli_worth kept;    /* of the present row */
-    adli_worth *worths; /* [2][max + 1] by N > 1 and R, of other rows; value NAN: not asked yet */
+    bool base_legal; /* within the bounds that hold now */
+    adli_worth kept; /* of the present row */
+    adli_worth
+        *worths; /* [type_count][2][max + 1] by type, N > 1 and R, of other rows; value NAN: not
+                           asked yet */
 } adli_pollux_job;
 
 typedef struct adli_pollux_problem {
@@ -61,10 +63,12 @@ typedef struct adli_pollux_problem {
     adli_pollux_job *jobs; /* [job_count] in the order in which they may take resources */
     int *node_of;          /* [node_count] snapshot's index; -1: virtual */
     int *position;         /* [snapshot's node_count] the inverse */
-    int64_t *request;      /* [kind_count][resource_count] of one replica */
-    int64_t *free;         /* [node_count][resource_count] what pinned jobs leave */
-    int *capacity; /* [kind_count][node_count] replicas that fit when only pinned jobs run */
-    int *pinned;   /* [node_count] pinned jobs there that use other nodes too */
+    int *type_of;          /* [node_count] device type; a job's row keeps to one */
+    int type_count;
+    int64_t *request; /* [kind_count][resource_count] of one replica */
+    int64_t *free;    /* [node_count][resource_count] what pinned jobs leave */
+    int *capacity;    /* [kind_count][node_count] replicas that fit when only pinned jobs run */
+    int *pinned;      /* [node_count] pinned jobs there that use other nodes too */
     adli_cell *base_cells; /* behind jobs[].base */
     adli_worth *worths;    /* behind jobs[].worths */
     adli_worth fixed;      /* of the jobs that are not open */
@@ -90,17 +94,25 @@ static inline size_t adli_pollux_row_cells(const adli_pollux_problem *problem,
 
 /* Computes an entry of jobs[].worths. */
 adli_worth adli_pollux_worth(const adli_pollux_problem *problem, const adli_pollux_job *job,
-                             int nodes, int replicas);
+                             adl_shape shape);
 
-/* Of a row with that many nodes and replicas that differs from the present one. The models tell one
+/* Of a row of that shape that differs from the present one. The models tell one
  * node from several and nothing else about their number (see adl_network_time). */
 static inline adli_worth adli_pollux_moved(const adli_pollux_problem *problem,
-                                           const adli_pollux_job *job, int nodes, int replicas)
+                                           const adli_pollux_job *job, adl_shape shape)
 {
-    adli_worth *entry = &job->worths[(nodes > 1 ? job->max + 1 : 0) + replicas];
+    int table = 2 * shape.type + (shape.nodes > 1);
+    adli_worth *entry =
+        &job->worths[(size_t)table * ((size_t)job->max + 1) + (size_t)shape.replicas];
     if (isnan(entry->value))
-        *entry = adli_pollux_worth(problem, job, nodes, replicas);
+        *entry = adli_pollux_worth(problem, job, shape);
     return *entry;
+}
+
+/* The device type of a row. */
+static inline int adli_row_type(const adli_pollux_problem *problem, const adli_cell *row, int count)
+{
+    return count > 0 ? problem->type_of[row[0].node] : 0;
 }
 
 static inline bool adli_row_equal(const adli_cell *a, int a_count, const adli_cell *b, int b_count)

@@ -41,9 +41,11 @@ void adli_genome_append(adli_genome *genome, const adli_pollux_problem *problem,
     }
     if (count > 0 && row[count - 1].node >= genome->size)
         genome->size = row[count - 1].node + 1;
-    adli_worth worth = adli_row_equal(row, count, view->base, view->base_count)
-                           ? view->kept
-                           : adli_pollux_moved(problem, view, count, replicas);
+    adli_worth worth =
+        adli_row_equal(row, count, view->base, view->base_count)
+            ? view->kept
+            : adli_pollux_moved(problem, view,
+                                (adl_shape){count, replicas, adli_row_type(problem, row, count)});
     genome->value += worth.value;
     genome->utility += worth.utility;
     genome->hash = hash;
@@ -77,6 +79,21 @@ static int cut_interference(const adli_board *board, adli_cell *row, int count, 
         left = best.count;
     }
     *replicas = left;
+    return kept;
+}
+
+/* A job keeps to the device type on which it has most, the first of equals. Returns the cells left. */
+static int cut_types(const adli_pollux_problem *problem, adli_cell *row, int count, int *replicas)
+{
+    int on[ADL_MAX_TYPES] = {0}, best = 0, kept = 0;
+    for (int i = 0; i < count; i++)
+        on[problem->type_of[row[i].node]] += row[i].count;
+    for (int t = 1; t < problem->type_count; t++)
+        best = on[t] > on[best] ? t : best;
+    for (int i = 0; i < count; i++)
+        if (problem->type_of[row[i].node] == best)
+            row[kept++] = row[i];
+    *replicas = on[best];
     return kept;
 }
 
@@ -114,6 +131,8 @@ static void settle(adli_pollux_search *search, adli_genome *genome, int job, int
         row[count++] = cell;
         replicas += cell.count;
     }
+    if (count > 1 && problem->type_count > 1)
+        count = cut_types(problem, row, count, &replicas);
     if (count > 1)
         count = cut_interference(&search->board, row, count, &replicas);
     if (replicas > view->max) {

@@ -17,7 +17,7 @@
 /* What a job would take next. */
 typedef struct adli_offer {
     double density; /* gain per share; <= 0: nothing */
-    int replicas;
+    int replicas, type;
     unsigned changes; /* layout->changes when it was made */
     bool kept;        /* its present row */
 } adli_offer;
@@ -88,9 +88,12 @@ static void set_row(adli_layout *layout, int job, const adli_cell *row, int coun
         memcpy(layout->rows[job], row, (size_t)count * sizeof *row);
     layout->counts[job] = count;
     layout->replicas[job] = replicas;
-    layout->worths[job] = adli_row_equal(row, count, view->base, view->base_count)
-                              ? view->kept
-                              : adli_pollux_moved(layout->problem, view, count, replicas);
+    layout->worths[job] =
+        adli_row_equal(row, count, view->base, view->base_count)
+            ? view->kept
+            : adli_pollux_moved(
+                  layout->problem, view,
+                  (adl_shape){count, replicas, adli_row_type(layout->problem, row, count)});
 }
 
 /* ---- what fits ---- */
@@ -116,30 +119,38 @@ static int rivals_at(const adli_layout *layout, int job, int node)
     return layout->board.distributed[node] - own;
 }
 
-/* Writes to fits how many replicas of the job each node would take if its row were off the board, to
- * single how many the best of them takes, and to multi how many all without rivals take. */
-static void find_fits(adli_layout *layout, int job, int limit, int *single, int *multi)
+/* What a device type would take of a job. */
+typedef struct type_room {
+    int single;    /* the best of its nodes */
+    int64_t multi; /* all of those without rivals */
+} type_room;
+
+/* Writes to fits how many replicas of the job each node would take if its row were off the board, and to
+ * room how many each type. */
+static void find_fits(adli_layout *layout, int job, int limit, type_room *room)
 {
+    const int *type_of = layout->problem->type_of;
     int kind = layout->problem->jobs[job].kind, count = layout->counts[job];
-    int64_t all = 0;
-    *single = 0;
+    for (int t = 0; t < layout->problem->type_count; t++)
+        room[t] = (type_room){0, 0};
     for (int node = 0; node < limit; node++) {
         int fit = fit_at(layout, kind, node);
+        type_room *on = &room[type_of[node]];
         layout->fits[node] = fit;
-        *single = fit > *single ? fit : *single;
-        all += layout->board.distributed[node] == 0 ? fit : 0;
+        on->single = fit > on->single ? fit : on->single;
+        on->multi += layout->board.distributed[node] == 0 ? fit : 0;
     }
     for (int i = 0; i < count; i++) {
         adli_cell cell = layout->rows[job][i];
         bool free_before = layout->board.distributed[cell.node] == 0;
         int fit = layout->fits[cell.node] += cell.count;
-        *single = fit > *single ? fit : *single;
+        type_room *on = &room[type_of[cell.node]];
+        on->single = fit > on->single ? fit : on->single;
         if (free_before)
-            all += cell.count;
+            on->multi += cell.count;
         else if (rivals_at(layout, job, cell.node) == 0)
-            all += fit;
+            on->multi += fit;
     }
-    *multi = all > INT_MAX ? INT_MAX : (int)all;
     layout->fits_of = job;
 }
 
@@ -163,26 +174,33 @@ static adli_offer best_offer(adli_layout *layout, int job, int limit)
 {
     const adli_pollux_problem *problem = layout->problem;
     const adli_pollux_job *view = &problem->jobs[job];
-    int now = layout->replicas[job], single, multi;
+    int now = layout->replicas[job];
     double have = score(layout->worths[job]);
     adli_offer best = {.changes = layout->changes};
-    find_fits(layout, job, limit, &single, &multi);
-    int most = single > multi ? single : multi;
-    if (most > view->max)
-        most = view->max;
-    for (int replicas = now < view->min ? view->min : now + 1; replicas <= most; replicas++) {
-        adli_worth worth = adli_pollux_moved(problem, view, replicas <= single ? 1 : 2, replicas);
-        double density = (score(worth) - have) / ((replicas - now) * view->share);
-        if (density > best.density) {
-            best.density = density;
-            best.replicas = replicas;
+    type_room room[ADL_MAX_TYPES];
+    find_fits(layout, job, limit, room);
+    for (int t = 0; t < problem->type_count; t++) {
+        int64_t most = room[t].single > room[t].multi ? room[t].single : room[t].multi;
+        if (most > view->max)
+            most = view->max;
+        for (int replicas = now < view->min ? view->min : now + 1; replicas <= most; replicas++) {
+            adl_shape shape = {replicas <= room[t].single ? 1 : 2, replicas, t};
+            adli_worth worth = adli_pollux_moved(problem, view, shape);
+            double density = (score(worth) - have) / ((replicas - now) * view->share);
+            if (density > best.density) {
+                best.density = density;
+                best.replicas = replicas;
+                best.type = t;
+            }
         }
     }
     if (view->base_replicas >= now && score(view->kept) > have && base_fits(layout, job, limit)) {
         int more = view->base_replicas - now;
         double density = more > 0 ? (score(view->kept) - have) / (more * view->share) : HUGE_VAL;
         if (density >= best.density)
-            best = (adli_offer){density, view->base_replicas, layout->changes, true};
+            best = (adli_offer){density, view->base_replicas,
+                                adli_row_type(problem, view->base, view->base_count),
+                                layout->changes, true};
     }
     return best;
 }
@@ -235,6 +253,9 @@ static void accept_offer(adli_layout *layout, int job, int limit, const adli_off
         put(layout, job, 1);
         return;
     }
+    for (int n = 0; layout->problem->type_count > 1 && n < limit; n++)
+        if (layout->problem->type_of[n] != offer->type)
+            layout->fits[n] = 0;
     int node = tightest(layout, limit, left, false);
     if (node >= 0) {
         insert_cell(row, &count, node, left);

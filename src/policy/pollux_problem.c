@@ -31,7 +31,8 @@ static adl_status order_nodes(adli_pollux_problem *problem)
     const adl_snapshot *snapshot = problem->snapshot;
     problem->node_of = adli_calloc((size_t)problem->node_count, sizeof *problem->node_of);
     problem->position = adli_calloc((size_t)snapshot->node_count, sizeof *problem->position);
-    if (!problem->node_of || !problem->position)
+    problem->type_of = adli_calloc((size_t)problem->node_count, sizeof *problem->type_of);
+    if (!problem->node_of || !problem->position || !problem->type_of)
         return adli_fail_memory("nodes of the search");
     int next = 0;
     for (int spot = 0; spot < 2; spot++)
@@ -42,6 +43,11 @@ static adl_status order_nodes(adli_pollux_problem *problem)
             }
     while (next < problem->node_count)
         problem->node_of[next++] = -1;
+    for (int node = 0; node < problem->node_count && problem->type_count > 1; node++) {
+        int real = problem->node_of[node];
+        problem->type_of[node] =
+            adli_node_type(snapshot, real < 0 ? snapshot->template_node : &snapshot->nodes[real]);
+    }
     return ADL_OK;
 }
 
@@ -64,9 +70,9 @@ static double dominant_share(const adli_pollux_problem *problem, const adl_job *
 }
 
 static adli_worth worth_of(const adli_pollux_problem *problem, const adl_job *job, double share,
-                           double factor, int nodes, int replicas)
+                           double factor, adl_shape shape)
 {
-    double speedup = replicas > 0 ? adli_job_speedup(job, adl_shape_of(nodes, replicas)) : 0;
+    double speedup = shape.replicas > 0 ? adli_job_speedup(job, shape) : 0;
     double scaled = speedup * factor * share * problem->node_count;
     return (adli_worth){
         .value = problem->form == ADLI_POLLUX_PAPER ? -1 / (scaled + epsilon) : scaled,
@@ -75,10 +81,9 @@ static adli_worth worth_of(const adli_pollux_problem *problem, const adl_job *jo
 }
 
 adli_worth adli_pollux_worth(const adli_pollux_problem *problem, const adli_pollux_job *job,
-                             int nodes, int replicas)
+                             adl_shape shape)
 {
-    return worth_of(problem, &problem->snapshot->jobs[job->index], job->share, job->factor, nodes,
-                    replicas);
+    return worth_of(problem, &problem->snapshot->jobs[job->index], job->share, job->factor, shape);
 }
 
 /* What a change of allocation multiplies the job's speedup by. */
@@ -94,9 +99,9 @@ static double change_factor(const adl_snapshot *snapshot, const adl_job *job,
 
 /* ---- jobs that are not open ---- */
 
-static void fix(adli_pollux_problem *problem, const adl_job *job, int nodes, int replicas)
+static void fix(adli_pollux_problem *problem, const adl_job *job, adl_shape shape)
 {
-    adli_worth worth = worth_of(problem, job, dominant_share(problem, job), 1, nodes, replicas);
+    adli_worth worth = worth_of(problem, job, dominant_share(problem, job), 1, shape);
     problem->fixed.value += worth.value;
     problem->fixed.utility += worth.utility;
     problem->fixed_count++;
@@ -123,7 +128,8 @@ static void fix_pinned(adli_pollux_problem *problem, adl_resources *room)
             if (node >= problem->fixed_size)
                 problem->fixed_size = node + 1;
         }
-        fix(problem, job, nodes, job->replicas);
+        int type = problem->type_of[problem->position[job->allocation[0]]];
+        fix(problem, job, (adl_shape){nodes, job->replicas, type});
     }
 }
 
@@ -268,7 +274,7 @@ static void bound_jobs(adli_pollux_problem *problem)
         if (job.max > most)
             job.max = (int)most;
         if (job.max < job.min)
-            fix(problem, view, 0, 0);
+            fix(problem, view, adl_shape_of(0, 0));
         else
             problem->jobs[kept++] = job;
     }
@@ -293,6 +299,9 @@ static void read_base(adli_pollux_problem *problem, adli_pollux_job *job)
     }
     job->base_replicas = view->replicas;
     job->base_legal = job->base_replicas >= job->min && job->base_replicas <= job->max;
+    for (int i = 1; i < job->base_count; i++)
+        job->base_legal &=
+            problem->type_of[job->base[i].node] == problem->type_of[job->base[0].node];
 }
 
 static int distinct_nodes(const adl_job *job)
@@ -305,10 +314,10 @@ static int distinct_nodes(const adl_job *job)
 
 static adl_status value_jobs(adli_pollux_problem *problem, const adli_pollux_options *options)
 {
-    size_t base = 0, entries = 0;
+    size_t base = 0, entries = 0, tables = 2 * (size_t)problem->type_count;
     for (int j = 0; j < problem->job_count; j++) {
         base += (size_t)distinct_nodes(&problem->snapshot->jobs[problem->jobs[j].index]);
-        entries += 2 * ((size_t)problem->jobs[j].max + 1);
+        entries += tables * ((size_t)problem->jobs[j].max + 1);
     }
     problem->base_cells = adli_calloc(base, sizeof *problem->base_cells);
     problem->worths = adli_calloc(entries, sizeof *problem->worths);
@@ -326,8 +335,10 @@ static adl_status value_jobs(adli_pollux_problem *problem, const adli_pollux_opt
         job->worths = problem->worths + entries;
         read_base(problem, job);
         base += (size_t)job->base_count;
-        entries += 2 * ((size_t)job->max + 1);
-        job->kept = worth_of(problem, view, job->share, 1, job->base_count, job->base_replicas);
+        entries += tables * ((size_t)job->max + 1);
+        adl_shape shape = {job->base_count, job->base_replicas,
+                           adli_row_type(problem, job->base, job->base_count)};
+        job->kept = worth_of(problem, view, job->share, 1, shape);
     }
     return ADL_OK;
 }
@@ -388,10 +399,12 @@ adl_status adli_pollux_problem_init(adli_pollux_problem *problem, const adl_snap
     int extra = 0;
     if (options->form == ADLI_POLLUX_SEEDS && snapshot->template_node)
         extra = snapshot->node_count > 0 ? snapshot->node_count : 1;
-    *problem = (adli_pollux_problem){.snapshot = snapshot,
-                                     .form = options->form,
-                                     .real_count = snapshot->node_count,
-                                     .node_count = snapshot->node_count + extra};
+    *problem =
+        (adli_pollux_problem){.snapshot = snapshot,
+                              .form = options->form,
+                              .type_count = snapshot->type_count > 1 ? snapshot->type_count : 1,
+                              .real_count = snapshot->node_count,
+                              .node_count = snapshot->node_count + extra};
     size_t nodes = (size_t)problem->node_count;
     adl_resources *room = adli_calloc(nodes, sizeof *room);
     int *kinds = adli_calloc((size_t)snapshot->job_count, sizeof *kinds);
@@ -414,6 +427,7 @@ void adli_pollux_problem_fini(adli_pollux_problem *problem)
     free(problem->request);
     free(problem->jobs);
     free(problem->pinned);
+    free(problem->type_of);
     free(problem->position);
     free(problem->node_of);
     *problem = (adli_pollux_problem){0};

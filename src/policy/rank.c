@@ -28,7 +28,8 @@
 static const adli_policy_param params[] = {
     [ADLI_RANK_PRICE] =
         {"price", -1, -1, 1000,
-         "price of the cluster; 0: weights by rank; -1: 4 where jobs share models, else 0"},
+         "price of the cluster; 0: weights by rank; -1: 4 where jobs share models or there are "
+         "device types, else 0"},
     [ADLI_RANK_KMIX] = {"kmix", 0, 0, 1000, "part of the price that does not fall with the rank"},
     [ADLI_RANK_PFUT] = {"pfut", 1, 0, 10, "exponent of the price of progress"},
     [ADLI_RANK_HEP] = {"hep", 1.4, 0, 10,
@@ -186,13 +187,17 @@ static double price(const rank *r, const candidate *c, double position)
     return pow(mu < HUGE_VAL ? mu : 1 + lambda, r->params[ADLI_RANK_PFUT]);
 }
 
+double adli_rank_weight(const double *values, double position, double t1_s)
+{
+    return pow(position, values[ADLI_RANK_HEP]) * pow(t1_s / 1000, -values[ADLI_RANK_ALPHA]);
+}
+
 /* The weight of a job at a place in the ranking, one formula for all jobs. */
 static double worth(const rank *r, const candidate *c, double position)
 {
     if (r->price > 0)
         return price(r, c, position);
-    double t1 = c->hinted ? c->t1 : 10000;
-    return pow(position, r->params[ADLI_RANK_HEP]) * pow(t1 / 1000, -r->params[ADLI_RANK_ALPHA]);
+    return adli_rank_weight(r->params, position, c->hinted ? c->t1 : 10000);
 }
 
 /* Steps 3 and 4. Jobs that declare no work are put in the middle, the others ranked over 1 .. J. */
@@ -440,9 +445,9 @@ static adl_status decide(adli_plan *plan)
     size_t count = (size_t)snapshot->job_count;
     rank r = {.snapshot = snapshot, .params = plan->params, .price = plan->params[ADLI_RANK_PRICE]};
     if (r.price < 0)
-        r.price = snapshot->shared_models ? usual_price : 0;
+        r.price = snapshot->shared_models || snapshot->type_count > 1 ? usual_price : 0;
     if (snapshot->type_count > 1)
-        return adli_rank_types(plan, r.price > 0 ? r.price : usual_price);
+        return adli_rank_types(plan, r.price);
     adli_rank_job *sizes = adli_calloc(count, sizeof *sizes);
     r.jobs = adli_calloc(count, sizeof *r.jobs);
     r.order = adli_calloc(count, sizeof *r.order);

@@ -26,6 +26,9 @@ enum {
 /* What is left to do, in initial-batch steps; without a model in seconds, at a rate of 1. */
 double adli_rank_work(const adl_job *job, double rate1, double tprior_s);
 
+/* price=0: the weight of a job at a place in the ranking, k^hep * (T1 / 1000 s)^-alpha. */
+double adli_rank_weight(const double *values, double position, double t1_s);
+
 /* The whole decision where there are several device types: rank_types.c. */
 ADL_MUST adl_status adli_rank_types(adli_plan *plan, double price);
 

@@ -15,6 +15,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct option {
     int type, replicas;
@@ -25,6 +26,8 @@ typedef struct candidate {
     const adl_job *job;
     int first, count; /* options */
     int taken;        /* of all options; -1: none */
+    int best;         /* the option of the best jump from there; -1: none */
+    double density;   /* its gain per price */
     int present;      /* the type it is on; -1: none */
     double work, t1, rate1, weight;
     bool hinted;
@@ -33,28 +36,25 @@ typedef struct candidate {
 typedef struct rank {
     const adl_snapshot *snapshot;
     const double *params;
-    double price;
+    double price; /* 0: weights by rank */
     adli_types types;
     double cost[ADL_MAX_TYPES]; /* c_t */
     double devices;             /* C */
     candidate *jobs;
     option *options;
     size_t option_count, option_capacity;
-    int *order;
+    int *order; /* by T1; then the heap */
     adl_resources free[ADL_MAX_TYPES];
 } rank;
 
 static adl_status list_options(rank *r, candidate *c)
 {
     const adl_job *job = c->job;
-    int least = job->min_replicas > 1 ? job->min_replicas : 1;
     c->first = (int)r->option_count;
-    for (int t = 0; t < r->types.count; t++) {
-        int size = adli_types_node_size(&r->types, job, t);
-        int most = adli_resources_fit(r->snapshot, &r->types.total[t], job);
-        most = most < job->max_replicas ? most : job->max_replicas;
-        for (int n = 1; size > 0 && n <= most; n = adli_types_next(size, n)) {
-            double rate = n >= least ? adli_types_rate(job, size, t, n) : 0;
+    for (int t = 0; t < r->types.count && !adli_job_pinned(job); t++) {
+        adli_sizes sizes = adli_types_sizes(&r->types, job, t, t == c->present);
+        for (int n; (n = adli_sizes_next(&sizes)) > 0;) {
+            double rate = adli_types_rate(job, sizes.node, t, n);
             if (!(rate > 0))
                 continue;
             if (adli_grow(&r->options, &r->option_capacity, r->option_count + 1,
@@ -67,7 +67,7 @@ static adl_status list_options(rank *r, candidate *c)
     return ADL_OK;
 }
 
-/* The price of each type, from the jobs that know it. */
+/* The price of each type, from the jobs that know it and the first one. */
 static void set_prices(rank *r)
 {
     r->devices = 0;
@@ -88,6 +88,28 @@ static void set_prices(rank *r)
         r->cost[t] = known ? sum / known : 1;
         r->devices += r->cost[t] * devices;
     }
+}
+
+/* What one device of the first type gives the job. Where that cannot be had, what one of another type does,
+ * by their prices; where one replica is too few for its batch, a share of the fewest that are enough. */
+static double rate_of_one(const rank *r, const candidate *c)
+{
+    for (int i = 0; i < c->count; i++) {
+        const option *o = &r->options[c->first + i];
+        if (o->type > 0 && i == 0)
+            break;
+        if (o->replicas == 1)
+            return o->rate;
+    }
+    for (int t = 0; t < r->types.count; t++) {
+        double rate = adli_types_rate(c->job, 1, t, 1);
+        if (rate > 0)
+            return rate / r->cost[t];
+    }
+    if (c->count == 0)
+        return 1e-300;
+    const option *o = &r->options[c->first];
+    return o->rate / (o->replicas * r->cost[o->type]);
 }
 
 static int by_time_left(const void *a, const void *b, void *user)
@@ -114,6 +136,13 @@ static double price(const rank *r, const candidate *c, double position)
     return pow(mu < HUGE_VAL ? mu : 1 + lambda, r->params[ADLI_RANK_PFUT]);
 }
 
+static double worth(const rank *r, const candidate *c, double position)
+{
+    if (r->price > 0)
+        return price(r, c, position);
+    return adli_rank_weight(r->params, position, c->hinted ? c->t1 : 10000);
+}
+
 static double unfairness(const rank *r, const candidate *c)
 {
     const adl_job *job = c->job;
@@ -136,73 +165,126 @@ static void weigh(rank *r)
         if (r->jobs[i].hinted)
             r->order[hinted++] = i;
         else
-            r->jobs[i].weight = price(r, &r->jobs[i], 0.5 * (count + 1));
+            r->jobs[i].weight = worth(r, &r->jobs[i], 0.5 * (count + 1));
     qsort_r(r->order, (size_t)hinted, sizeof *r->order, by_time_left, r->jobs);
     for (int k = 0; k < hinted; k++) {
         candidate *c = &r->jobs[r->order[k]];
-        c->weight = price(r, c, hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count);
+        c->weight = worth(r, c, hinted > 1 ? 1 + (double)k * (count - 1) / (hinted - 1) : count);
     }
-    for (int i = 0; i < count; i++)
-        r->jobs[i].weight *= fmax(unfairness(r, &r->jobs[i]) / r->params[ADLI_RANK_GTH], 1) *
+    for (int i = 0; i < count; i++) {
+        double rho = fmax(unfairness(r, &r->jobs[i]) / r->params[ADLI_RANK_GTH], 1);
+        r->jobs[i].weight *= (r->price > 0 ? rho : pow(rho, r->params[ADLI_RANK_GEX])) *
                              adli_job_priority(r->jobs[i].job);
+    }
 }
+
+/* Hysteresis against what it is where there is one type: with more options to change to there are more
+ * changes that turn out not to have been worth it. Found on the traces of Sia. */
+static const double stay = 5.0 / 3;
 
 /* f(t, n): the part of the value that survives the change. */
 static double kept(const rank *r, const candidate *c, const option *o)
 {
     const adl_job *job = c->job;
     const double *params = r->params;
-    if (job->attained_s == 0 || (o->replicas == job->replicas && o->type == c->present))
+    bool priced = r->price > 0;
+    if ((priced && job->attained_s == 0) || (o->replicas == job->replicas && o->type == c->present))
         return 1;
     double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : params[ADLI_RANK_RESTART];
     double left_s = job->model ? c->work / o->rate : params[ADLI_RANK_TPRIOR];
     double f = 1 - fmin(0.95, params[ADLI_RANK_RS] * cost_s / (left_s + cost_s));
     double now = c->present < 0 ? 0 : r->cost[c->present] * job->replicas;
     bool shrinks = r->cost[o->type] * o->replicas < now;
-    f -= params[shrinks ? ADLI_RANK_SHY : ADLI_RANK_HY] * sqrt(cost_s / 30);
+    f -= params[shrinks ? ADLI_RANK_SHY : ADLI_RANK_HY] * stay * (priced ? sqrt(cost_s / 30) : 1);
     bool explores = o->replicas > job->replicas && o->replicas > job->max_profiled;
     if (job->replicas > 0 && !explores)
         f -= params[ADLI_RANK_DW] * cost_s / (r->snapshot->now_s - job->last_change_s + cost_s);
     return fmax(f, 0.01);
 }
 
-/* The best jump of all jobs; -1: there is none. */
-static int best_jump(const rank *r, int *job)
+/* ---- handing out ---- */
+
+static bool fits(const rank *r, const candidate *c, int at)
 {
-    int best = -1;
-    double highest = 0;
-    for (int j = 0; j < r->snapshot->job_count; j++) {
-        const candidate *c = &r->jobs[j];
-        const option *now = c->taken >= 0 ? &r->options[c->taken] : NULL;
-        double value = now ? now->value : 0, paid = now ? r->cost[now->type] * now->replicas : 0;
-        for (int i = c->first; i < c->first + c->count; i++) {
-            const option *o = &r->options[i];
-            int own = now && now->type == o->type ? now->replicas : 0;
-            if (!(o->value > value))
-                continue;
-            double density =
-                (o->value - value) / fmax(r->cost[o->type] * o->replicas - paid, 0.001);
-            if (density > highest &&
-                adli_resources_fit(r->snapshot, &r->free[o->type], c->job) + own >= o->replicas) {
-                highest = density;
-                best = i;
-                *job = j;
-            }
-        }
-    }
-    return best;
+    const option *o = &r->options[at], *now = c->taken >= 0 ? &r->options[c->taken] : NULL;
+    int own = now && now->type == o->type ? now->replicas : 0;
+    return adli_resources_fit(r->snapshot, &r->free[o->type], c->job) + own >= o->replicas;
 }
 
+/* The best jump of a job from where it is, within what is free. */
+static void find_jump(const rank *r, candidate *c)
+{
+    const option *now = c->taken >= 0 ? &r->options[c->taken] : NULL;
+    double value = now ? now->value : 0, paid = now ? r->cost[now->type] * now->replicas : 0;
+    c->best = -1;
+    c->density = 0;
+    for (int i = c->first; i < c->first + c->count; i++) {
+        const option *o = &r->options[i];
+        if (!(o->value > value))
+            continue;
+        double density = (o->value - value) / fmax(r->cost[o->type] * o->replicas - paid, 0.001);
+        if (density > c->density && fits(r, c, i)) {
+            c->density = density;
+            c->best = i;
+        }
+    }
+}
+
+/* Is x's jump to be taken before y's? Ties: the earlier job. */
+static bool before(const rank *r, int x, int y)
+{
+    double a = r->jobs[x].density, b = r->jobs[y].density;
+    return a != b ? a > b : x < y;
+}
+
+static void sift_down(rank *r, int count, int at)
+{
+    int job = r->order[at];
+    for (int child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && before(r, r->order[child + 1], r->order[child]))
+            child++;
+        if (!before(r, r->order[child], job))
+            break;
+        r->order[at] = r->order[child];
+    }
+    r->order[at] = job;
+}
+
+static void find_all(rank *r, int count)
+{
+    for (int i = 0; i < count; i++) {
+        find_jump(r, &r->jobs[i]);
+        r->order[i] = i;
+    }
+    for (int i = count / 2; i-- > 0;)
+        sift_down(r, count, i);
+}
+
+/* As in rank.c a heap of jobs by their best jump, looked at again when one reaches the top; but a job that
+ * goes to another type leaves room behind, and then every job may have a better jump than before. */
 static void hand_out(rank *r)
 {
-    for (int job = 0, at; (at = best_jump(r, &job)) >= 0;) {
-        candidate *c = &r->jobs[job];
-        if (c->taken >= 0)
-            adli_resources_take(r->snapshot, &r->free[r->options[c->taken].type], c->job,
-                                -r->options[c->taken].replicas);
-        adli_resources_take(r->snapshot, &r->free[r->options[at].type], c->job,
-                            r->options[at].replicas);
-        c->taken = at;
+    int count = r->snapshot->job_count;
+    find_all(r, count);
+    while (count > 0 && r->jobs[r->order[0]].best >= 0) {
+        candidate *c = &r->jobs[r->order[0]];
+        bool left = false;
+        if (fits(r, c, c->best)) {
+            const option *to = &r->options[c->best];
+            if (c->taken >= 0) {
+                const option *from = &r->options[c->taken];
+                adli_resources_take(r->snapshot, &r->free[from->type], c->job, -from->replicas);
+                left = from->type != to->type || from->replicas > to->replicas;
+            }
+            adli_resources_take(r->snapshot, &r->free[to->type], c->job, to->replicas);
+            c->taken = c->best;
+        }
+        if (left) {
+            find_all(r, count);
+        } else {
+            find_jump(r, c);
+            sift_down(r, count, 0);
+        }
     }
 }
 
@@ -218,13 +300,12 @@ static adl_status prepare(rank *r)
         c->taken = -1;
         c->present = adli_types_present(&r->types, c->job);
         c->hinted = !c->job->model || c->job->total_work > 0;
-        c->rate1 = fmax(adli_types_rate(c->job, 1, 0, 1), 1e-300);
+        if (adli_job_pinned(c->job))
+            adli_types_take(&r->types, c->job, r->free);
+        status = list_options(r, c);
+        c->rate1 = rate_of_one(r, c);
         c->work = adli_rank_work(c->job, c->rate1, r->params[ADLI_RANK_TPRIOR]);
         c->t1 = c->job->model ? fmax(c->work / c->rate1, 30) : c->work;
-        if (adli_job_pinned(c->job))
-            adli_resources_take(r->snapshot, &r->free[c->present], c->job, c->job->replicas);
-        else
-            status = list_options(r, c);
     }
     if (status != ADL_OK)
         return status;
@@ -234,10 +315,25 @@ static adl_status prepare(rank *r)
         for (int i = c->first; i < c->first + c->count; i++) {
             option *o = &r->options[i];
             o->keep = kept(r, c, o);
-            o->value = c->weight * o->rate / c->rate1 * o->keep;
+            double speedup = o->rate / c->rate1 * o->keep;
+            o->value = c->weight * (r->price > 0 ? speedup : pow(speedup, r->params[ADLI_RANK_P]));
         }
     }
     return ADL_OK;
+}
+
+static void fill_sizes(const rank *r, adli_plan *plan, adli_typed_size *sizes)
+{
+    for (int j = 0; j < r->snapshot->job_count; j++) {
+        const candidate *c = &r->jobs[j];
+        if (adli_job_pinned(c->job))
+            sizes[j] = (adli_typed_size){c->present, c->job->replicas};
+        else if (c->taken >= 0) {
+            const option *o = &r->options[c->taken];
+            sizes[j] = (adli_typed_size){o->type, o->replicas};
+            plan->jobs[j].restart_cost = 1 - o->keep;
+        }
+    }
 }
 
 adl_status adli_rank_types(adli_plan *plan, double price_of_cluster)
@@ -253,16 +349,8 @@ adl_status adli_rank_types(adli_plan *plan, double price_of_cluster)
         status = prepare(&r);
     if (status == ADL_OK) {
         hand_out(&r);
-        for (size_t j = 0; j < count; j++) {
-            const candidate *c = &r.jobs[j];
-            if (adli_job_pinned(c->job))
-                sizes[j] = (adli_typed_size){c->present, c->job->replicas};
-            else if (c->taken >= 0) {
-                const option *o = &r.options[c->taken];
-                sizes[j] = (adli_typed_size){o->type, o->replicas};
-                plan->jobs[j].restart_cost = 1 - o->keep;
-            }
-        }
+        fill_sizes(&r, plan, sizes);
+        memcpy(plan->type_price, r.cost, sizeof r.cost);
         status = adli_types_pack(plan, &r.types, sizes);
     }
     adli_types_fini(&r.types);

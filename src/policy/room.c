@@ -13,17 +13,24 @@ adl_status adli_room_init(adli_room *room, const adl_snapshot *snapshot)
     room->free = adli_calloc(nodes, sizeof *room->free);
     room->distributed = adli_calloc(nodes, sizeof *room->distributed);
     room->scratch = adli_calloc(nodes, sizeof *room->scratch);
-    if (!room->free || !room->distributed || !room->scratch) {
+    if (snapshot->type_count > 1)
+        room->type_of = adli_calloc(nodes, sizeof *room->type_of);
+    if (!room->free || !room->distributed || !room->scratch ||
+        (snapshot->type_count > 1 && !room->type_of)) {
         adli_room_fini(room);
         return adli_fail_memory("free resources of the nodes");
     }
-    for (size_t node = 0; node < nodes; node++)
+    for (size_t node = 0; node < nodes; node++) {
         room->free[node] = snapshot->nodes[node].capacity;
+        if (room->type_of)
+            room->type_of[node] = adli_node_type(snapshot, &snapshot->nodes[node]);
+    }
     return ADL_OK;
 }
 
 void adli_room_fini(adli_room *room)
 {
+    free(room->type_of);
     free(room->scratch);
     free(room->distributed);
     free(room->free);
@@ -83,11 +90,14 @@ void adli_room_keep_pinned(adli_room *room, adli_plan *plan)
             adli_room_keep(room, plan, job);
 }
 
-/* The node where most replicas fit, not yet in scratch; -1 when none takes any. */
-static int emptiest(const adli_room *room, const adl_job *job, int left, bool first, bool exclusive)
+/* The node of the type (-1: any) where most replicas fit, not yet in scratch; -1 when none takes any. */
+static int emptiest(const adli_room *room, const adl_job *job, int type, int left, bool first,
+                    bool exclusive)
 {
     int best = -1, best_fit = 0;
     for (int node = 0; node < room->snapshot->node_count; node++) {
+        if (type >= 0 && room->type_of[node] != type)
+            continue;
         int fit = room->scratch[node] ? 0 : adli_room_fit(room, job, node);
         bool spread = !first || fit < left;
         if (fit > best_fit && !(exclusive && spread && room->distributed[node] > 0)) {
@@ -98,12 +108,13 @@ static int emptiest(const adli_room *room, const adl_job *job, int left, bool fi
     return best;
 }
 
-bool adli_room_spread(adli_room *room, adli_plan *plan, int job, int replicas, bool exclusive)
+static bool spread_on(adli_room *room, adli_plan *plan, int job, int type, int replicas,
+                      bool exclusive)
 {
     const adl_job *view = &plan->snapshot->jobs[job];
     int left = replicas, used = 0, node;
     memset(room->scratch, 0, (size_t)room->snapshot->node_count * sizeof *room->scratch);
-    while (left > 0 && (node = emptiest(room, view, left, used == 0, exclusive)) >= 0) {
+    while (left > 0 && (node = emptiest(room, view, type, left, used == 0, exclusive)) >= 0) {
         int fit = adli_room_fit(room, view, node);
         room->scratch[node] = fit < left ? fit : left;
         left -= room->scratch[node];
@@ -118,4 +129,27 @@ bool adli_room_spread(adli_room *room, adli_plan *plan, int job, int replicas, b
             room->distributed[node] += used > 1;
         }
     return true;
+}
+
+bool adli_room_spread(adli_room *room, adli_plan *plan, int job, int replicas, bool exclusive)
+{
+    const adl_job *view = &plan->snapshot->jobs[job];
+    bool tried[ADL_MAX_TYPES] = {false};
+    if (!room->type_of)
+        return spread_on(room, plan, job, -1, replicas, exclusive);
+    for (int turn = 0; turn < room->snapshot->type_count; turn++) {
+        int best = -1;
+        double fastest = -1;
+        for (int t = 0; t < room->snapshot->type_count; t++) {
+            double speedup = adli_job_speedup(view, (adl_shape){1, replicas, t});
+            if (!tried[t] && speedup > fastest) {
+                fastest = speedup;
+                best = t;
+            }
+        }
+        tried[best] = true;
+        if (spread_on(room, plan, job, best, replicas, exclusive))
+            return true;
+    }
+    return false;
 }

@@ -9,6 +9,7 @@ typedef struct adli_room {
     adl_resources *free; /* [node_count] */
     int *distributed;    /* [node_count] jobs on the node that use other nodes too */
     int *scratch;        /* [node_count] */
+    int *type_of;        /* [node_count] device types; NULL where there is one */
 } adli_room;
 
 /* All nodes empty. */
@@ -40,7 +41,8 @@ void adli_room_keep_pinned(adli_room *room, adli_plan *plan);
 
 /* Places `replicas` of the job on the emptiest nodes first (where most of them fit; the earlier of
  * equals), each filled as far as it goes. With `exclusive`, a job that needs several nodes takes only
- * nodes without another such job. Returns false, with nothing placed, when they do not fit. */
+ * nodes without another such job. All are of one device type, the one on which the job is fastest of those with
+ * room. Returns false, with nothing placed, when they do not fit. */
 bool adli_room_spread(adli_room *room, adli_plan *plan, int job, int replicas, bool exclusive);
 
 #endif

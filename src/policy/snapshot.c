@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -81,6 +82,12 @@ adl_status adl_snapshot_check(const adl_snapshot *snapshot)
                          snapshot->resource_count, ADL_MAX_RESOURCES);
     if (snapshot->node_count < 0 || snapshot->job_count < 0 || !isfinite(snapshot->now_s))
         return adli_fail(ADL_EINVAL, "snapshot: a count is negative or the time is not finite");
+    if (snapshot->type_count < 0 || snapshot->type_count > ADL_MAX_TYPES)
+        return adli_fail(ADL_EINVAL, "%d device types; at most %d are possible",
+                         snapshot->type_count, ADL_MAX_TYPES);
+    for (int t = 0; t < snapshot->type_count; t++)
+        if (!snapshot->type_names || !snapshot->type_names[t])
+            return adli_fail(ADL_EINVAL, "device type %d has no name", t);
     adl_status status = ADL_OK;
     for (int n = 0; status == ADL_OK && n < snapshot->node_count; n++)
         status = check_node(snapshot, &snapshot->nodes[n]);
@@ -97,6 +104,38 @@ const char *adl_suspend_name(int suspend)
     return suspend >= 0 && suspend < (int)ADLI_COUNT(names) ? names[suspend] : NULL;
 }
 
+/* Adds to the text what fits; returns its length, which may be past the end. */
+__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t size, size_t used,
+                                                        const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(used < size ? text + used : NULL, used < size ? size - used : 0, format,
+                         arguments);
+    va_end(arguments);
+    return used + (more > 0 ? (size_t)more : 0);
+}
+
+/* Why this device type and not another. */
+static size_t add_type(const adl_snapshot *snapshot, const adl_job_decision *now, char *text,
+                       size_t size, size_t used)
+{
+    if (snapshot->type_count < 2 || now->replicas == 0)
+        return used;
+    used = add(text, size, used, " on %s", snapshot->type_names[now->type]);
+    if (now->other_type < 0)
+        return used;
+    const char *other = snapshot->type_names[now->other_type];
+    if (now->other_gain < 1)
+        used = add(text, size, used, ", %.2fx as fast as on %s", 1 / now->other_gain, other);
+    else
+        used = add(text, size, used, ", where %s would be %.2fx as fast", other, now->other_gain);
+    if (now->other_price > 0)
+        used = add(text, size, used, "%s a device there counts %.2fx",
+                   now->other_gain < 1 ? " and" : " but", now->other_price);
+    return used;
+}
+
 const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decision *decision,
                                  int index, char *text, size_t size)
 {
@@ -106,38 +145,35 @@ const char *adl_decision_explain(const adl_snapshot *snapshot, const adl_decisio
         [ADL_REASON_MOVED] = "moves with", [ADL_REASON_PINNED] = "is pinned to"};
     const adl_job *job = &snapshot->jobs[index];
     const adl_job_decision *now = &decision->jobs[index];
-    int used = 0, more = now->next_replicas - now->replicas;
+    size_t used = 0;
+    int more = now->next_replicas - now->replicas;
     more = more > 0 ? more : 0;
     if (now->reason == ADL_REASON_IMPOSSIBLE)
-        used = snprintf(text, size, "no node could ever hold one replica");
+        used = add(text, size, 0, "no node could ever hold one replica");
     else if (now->reason == ADL_REASON_SUSPENDED)
-        used = snprintf(text, size, "suspended, had %d", job->replicas);
+        used = add(text, size, 0, "suspended, had %d", job->replicas);
     else if (now->reason == ADL_REASON_WAITING)
-        used = snprintf(text, size, "%s",
-                        adli_could_hold(snapshot, job, false)
-                            ? "waits"
-                            : "waits: the nodes that could hold a replica are drained");
+        used = add(text, size, 0, "%s",
+                   adli_could_hold(snapshot, job, false)
+                       ? "waits"
+                       : "waits: the nodes that could hold a replica are drained");
     else if (now->reason == ADL_REASON_KEPT && more)
-        used = snprintf(text, size, "has %d of %d wanted (%.2fx)", now->replicas,
-                        now->next_replicas, now->speedup);
+        used = add(text, size, 0, "has %d of %d wanted (%.2fx)", now->replicas, now->next_replicas,
+                   now->speedup);
     else
-        used =
-            snprintf(text, size, "%s %d (%.2fx)", words[now->reason], now->replicas, now->speedup);
-    if (used >= 0 && (size_t)used < size && now->restart_cost > 0)
-        used += snprintf(text + used, size - (size_t)used, ", restart costs %.0f %%",
-                         100 * now->restart_cost);
-    if (used >= 0 && (size_t)used < size && more)
-        used += snprintf(text + used, size - (size_t)used, "%s +%d would give %.2fx",
-                         now->reason == ADL_REASON_KEPT ? ":" : ";", more, now->next_gain);
-    if (used >= 0 && (size_t)used < size && more && now->next_worth > 0)
-        used += snprintf(text + used, size - (size_t)used, ", worth %.3g (weight %.3g)",
-                         now->next_worth, now->weight);
-    if (used >= 0 && (size_t)used < size && more && now->rival >= 0)
-        used +=
-            snprintf(text + used, size - (size_t)used, "; job %s gets %.2fx from %s",
-                     snapshot->jobs[now->rival].name, now->rival_gain, more > 1 ? "them" : "it");
-    if (used >= 0 && (size_t)used < size && more && now->rival >= 0 && now->rival_worth > 0)
-        snprintf(text + used, size - (size_t)used, ", worth %.3g (weight %.3g)", now->rival_worth,
-                 now->rival_weight);
+        used = add(text, size, 0, "%s %d (%.2fx)", words[now->reason], now->replicas, now->speedup);
+    used = add_type(snapshot, now, text, size, used);
+    if (now->restart_cost > 0)
+        used = add(text, size, used, ", restart costs %.0f %%", 100 * now->restart_cost);
+    if (more)
+        used = add(text, size, used, "%s +%d would give %.2fx",
+                   now->reason == ADL_REASON_KEPT ? ":" : ";", more, now->next_gain);
+    if (more && now->next_worth > 0)
+        used = add(text, size, used, ", worth %.3g (weight %.3g)", now->next_worth, now->weight);
+    if (more && now->rival >= 0)
+        used = add(text, size, used, "; job %s gets %.2fx from %s", snapshot->jobs[now->rival].name,
+                   now->rival_gain, more > 1 ? "them" : "it");
+    if (more && now->rival >= 0 && now->rival_worth > 0)
+        add(text, size, used, ", worth %.3g (weight %.3g)", now->rival_worth, now->rival_weight);
     return text;
 }

@@ -8,16 +8,14 @@
 adl_status adli_types_init(adli_types *types, const adl_snapshot *snapshot)
 {
     *types = (adli_types){.snapshot = snapshot,
-                          .count = snapshot->type_count > 1 ? snapshot->type_count : 1};
+                          .count = snapshot->type_count > 1 ? snapshot->type_count : 1,
+                          .node_size = {-1}};
     types->of_node = adli_calloc((size_t)snapshot->node_count, sizeof *types->of_node);
     if (!types->of_node)
         return adli_fail_memory("device types");
     for (int n = 0; n < snapshot->node_count; n++) {
         const adl_node *node = &snapshot->nodes[n];
-        const char *name = node->device_type ? node->device_type : "";
-        for (int t = 0; t < types->count && types->count > 1; t++)
-            if (strcmp(snapshot->type_names[t], name) == 0)
-                types->of_node[n] = t;
+        types->of_node[n] = types->count > 1 ? adli_node_type(snapshot, node) : 0;
         for (int r = 0; r < snapshot->resource_count; r++)
             types->total[types->of_node[n]].amount[r] += node->capacity.amount[r];
     }
@@ -29,16 +27,20 @@ void adli_types_fini(adli_types *types)
     free(types->of_node);
 }
 
-int adli_types_node_size(const adli_types *types, const adl_job *job, int type)
+/* Jobs mostly ask for the same: what was found for the last one is kept. */
+int adli_types_node_size(adli_types *types, const adl_job *job, int type)
 {
-    int most = 0;
-    for (int n = 0; n < types->snapshot->node_count; n++) {
-        if (types->of_node[n] != type)
-            continue;
-        int fit = adli_resources_fit(types->snapshot, &types->snapshot->nodes[n].capacity, job);
-        most = fit > most ? fit : most;
+    const adl_snapshot *snapshot = types->snapshot;
+    if (types->node_size[0] < 0 || memcmp(&types->asked, &job->request, sizeof job->request) != 0) {
+        types->asked = job->request;
+        memset(types->node_size, 0, sizeof types->node_size);
+        for (int n = 0; n < snapshot->node_count; n++) {
+            int fit = adli_resources_fit(snapshot, &snapshot->nodes[n].capacity, job);
+            int *most = &types->node_size[types->of_node[n]];
+            *most = fit > *most ? fit : *most;
+        }
     }
-    return most;
+    return types->node_size[type];
 }
 
 int adli_types_present(const adli_types *types, const adl_job *job)
@@ -46,11 +48,48 @@ int adli_types_present(const adli_types *types, const adl_job *job)
     return job->replicas > 0 ? types->of_node[job->allocation[0]] : -1;
 }
 
-int adli_types_next(int node_size, int n)
+void adli_types_take(const adli_types *types, const adl_job *job, adl_resources *free)
 {
-    if (n < node_size)
-        return 2 * n < node_size ? 2 * n : node_size;
-    return n + (node_size > 0 ? node_size : 1);
+    for (int i = 0; i < job->replicas; i++)
+        adli_resources_take(types->snapshot, &free[types->of_node[job->allocation[i]]], job, 1);
+}
+
+adli_sizes adli_types_sizes(adli_types *types, const adl_job *job, int type, bool present)
+{
+    int fit = adli_resources_fit(types->snapshot, &types->total[type], job);
+    adli_sizes sizes = {.node = adli_types_node_size(types, job, type),
+                        .least = job->min_replicas > 1 ? job->min_replicas : 1,
+                        .most = fit < job->max_replicas ? fit : job->max_replicas,
+                        .grid = 1};
+    sizes.extra[0] = sizes.least;
+    sizes.extra[1] = present ? job->replicas : 0;
+    if (sizes.node == 0)
+        sizes.most = 0;
+    return sizes;
+}
+
+static int next_on_grid(int node, int n)
+{
+    int nodes = n / node;
+    if (n < node)
+        return 2 * n < node ? 2 * n : node;
+    return n + node * (nodes >= 16 ? nodes / 8 : 1);
+}
+
+int adli_sizes_next(adli_sizes *sizes)
+{
+    while (sizes->last < sizes->most) {
+        while (sizes->grid <= sizes->last)
+            sizes->grid = next_on_grid(sizes->node, sizes->grid);
+        int n = sizes->grid;
+        for (int e = 0; e < 2; e++)
+            if (sizes->extra[e] > sizes->last && sizes->extra[e] < n)
+                n = sizes->extra[e];
+        sizes->last = n;
+        if (n >= sizes->least && n <= sizes->most)
+            return n;
+    }
+    return 0;
 }
 
 double adli_types_rate(const adl_job *job, int node_size, int type, int n)
@@ -66,17 +105,22 @@ double adli_types_rate(const adl_job *job, int node_size, int type, int n)
 
 typedef struct packing {
     adli_plan *plan;
-    const adli_types *types;
+    adli_types *types;
     adli_typed_size *sizes;
     adli_room room;
-    int *order; /* jobs, larger first */
+    adl_resources *open; /* [node_count] what jobs that may not be moved leave, */
+    int *held;           /* [node_count] and how many of those on it use other nodes too */
+    int *order;          /* jobs, larger first */
 } packing;
 
+/* One that was left on several types does not. */
 static bool stays(const packing *p, int job)
 {
     const adl_job *view = &p->types->snapshot->jobs[job];
-    return view->replicas > 0 && view->replicas == p->sizes[job].replicas &&
-           adli_types_present(p->types, view) == p->sizes[job].type;
+    bool same = view->replicas > 0 && view->replicas == p->sizes[job].replicas;
+    for (int i = 0; i < view->replicas && same; i++)
+        same = p->types->of_node[view->allocation[i]] == p->sizes[job].type;
+    return same;
 }
 
 static int by_size(const void *a, const void *b, void *user)
@@ -98,8 +142,9 @@ static int find_node(const packing *p, int job, int n, bool whole)
         if (p->types->of_node[node] != p->sizes[job].type)
             continue;
         int fit = adli_room_fit(&p->room, view, node);
-        int all = adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, view);
-        if (fit < 1 || (whole ? fit < all : fit < n))
+        if (fit < 1 || (whole ? p->room.distributed[node] > 0 : fit < n))
+            continue;
+        if (whole && fit < adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, view))
             continue;
         if (best < 0 || (whole ? fit > best_fit : fit < best_fit)) {
             best = node;
@@ -109,75 +154,106 @@ static int find_node(const packing *p, int job, int n, bool whole)
     return best;
 }
 
-/* Places the job's replicas. Returns how many there was no room for. */
-static int place(packing *p, int job)
+/* Takes back what was placed since. */
+static void undo(packing *p, int job, size_t mark)
 {
     const adl_job *view = &p->types->snapshot->jobs[job];
-    int size = adli_types_node_size(p->types, view, p->sizes[job].type);
-    int left = p->sizes[job].replicas;
-    bool whole = left > size;
-    while (left > 0) {
+    for (size_t k = mark; k < p->plan->placed_count; k++)
+        adli_room_take(&p->room, view, p->plan->placed[k].node, -p->plan->placed[k].count);
+    p->plan->placed_count = mark;
+}
+
+/* Places n replicas of the job, all of them or none. */
+static bool place(packing *p, int job, int n)
+{
+    const adl_job *view = &p->types->snapshot->jobs[job];
+    bool whole = n > adli_types_node_size(p->types, view, p->sizes[job].type);
+    size_t mark = p->plan->placed_count;
+    for (int left = n; left > 0;) {
         int node = find_node(p, job, left, whole);
-        if (node < 0)
-            return left;
+        if (node < 0 || p->plan->status != ADL_OK) {
+            undo(p, job, mark);
+            return false;
+        }
         int fit = adli_room_fit(&p->room, view, node), take = fit < left ? fit : left;
         adli_plan_place(p->plan, job, node, take);
         adli_room_take(&p->room, view, node, take);
         left -= take;
     }
-    return 0;
+    for (size_t k = mark; whole && k < p->plan->placed_count; k++)
+        p->room.distributed[p->plan->placed[k].node]++;
+    return true;
 }
 
-/* All jobs of a type; keep: those that stay are not moved. Returns the replicas without a place, and
- * then has placed nothing. */
-static int pack_type(packing *p, int type, bool keep, bool final)
+/* Places a job as it is to be, or in the last resort with as much less as it takes. */
+static bool place_job(packing *p, int job, bool last_resort)
+{
+    const adl_job *view = &p->types->snapshot->jobs[job];
+    int least = view->min_replicas > 1 ? view->min_replicas : 1;
+    if (!last_resort)
+        return place(p, job, p->sizes[job].replicas);
+    while (p->sizes[job].replicas >= least) {
+        if (place(p, job, p->sizes[job].replicas))
+            return true;
+        p->sizes[job].replicas--;
+    }
+    p->sizes[job].replicas = 0;
+    return true;
+}
+
+/* All jobs of a type; those that stay are not moved unless it is the last resort. false: there is no room
+ * for one, and nothing was placed. */
+static bool pack_type(packing *p, int type, bool last_resort)
 {
     const adl_snapshot *snapshot = p->types->snapshot;
     size_t before = p->plan->placed_count;
-    int missing = 0;
+    bool placed = true;
     for (int n = 0; n < snapshot->node_count; n++)
-        if (p->types->of_node[n] == type)
-            p->room.free[n] = snapshot->nodes[n].capacity;
+        if (p->types->of_node[n] == type) {
+            p->room.free[n] = p->open[n];
+            p->room.distributed[n] = p->held[n];
+        }
     for (int turn = 0; turn < 2; turn++)
-        for (int i = 0; i < snapshot->job_count; i++) {
+        for (int i = 0; i < snapshot->job_count && placed; i++) {
             int job = p->order[i];
-            if (p->sizes[job].replicas == 0 || p->sizes[job].type != type)
+            if (p->sizes[job].replicas == 0 || p->sizes[job].type != type ||
+                adli_job_pinned(&snapshot->jobs[job]))
                 continue;
-            bool kept = stays(p, job) && (keep || adli_job_pinned(&snapshot->jobs[job]));
+            bool kept = stays(p, job) && !last_resort;
             if (turn == 0 && kept)
                 adli_room_keep(&p->room, p->plan, job);
-            if (turn == 1 && !kept) {
-                size_t mark = p->plan->placed_count;
-                int left = place(p, job);
-                missing += left;
-                if (left > 0 && final) { /* it gets none rather than a part */
-                    for (size_t k = mark; k < p->plan->placed_count; k++)
-                        adli_room_take(&p->room, &snapshot->jobs[job], p->plan->placed[k].node,
-                                       -p->plan->placed[k].count);
-                    p->plan->placed_count = mark;
-                }
-            }
+            if (turn == 1 && !kept)
+                placed = place_job(p, job, last_resort);
         }
-    if (missing > 0 && !final)
+    if (!placed)
         p->plan->placed_count = before;
-    return missing;
+    return placed;
 }
 
-adl_status adli_types_pack(adli_plan *plan, const adli_types *types, adli_typed_size *sizes)
+adl_status adli_types_pack(adli_plan *plan, adli_types *types, adli_typed_size *sizes)
 {
     int count = types->snapshot->job_count;
+    size_t nodes = (size_t)types->snapshot->node_count;
     packing p = {.plan = plan, .types = types, .sizes = sizes};
     p.order = adli_calloc((size_t)count, sizeof *p.order);
-    adl_status status =
-        p.order ? adli_room_init(&p.room, types->snapshot) : adli_fail_memory("packing");
+    p.open = adli_calloc(nodes, sizeof *p.open);
+    p.held = adli_calloc(nodes, sizeof *p.held);
+    adl_status status = p.order && p.open && p.held ? adli_room_init(&p.room, types->snapshot)
+                                                    : adli_fail_memory("packing");
     for (int i = 0; status == ADL_OK && i < count; i++)
         p.order[i] = i;
-    if (status == ADL_OK)
+    if (status == ADL_OK) {
+        adli_room_keep_pinned(&p.room, plan);
+        memcpy(p.open, p.room.free, nodes * sizeof *p.open);
+        memcpy(p.held, p.room.distributed, nodes * sizeof *p.held);
         qsort_r(p.order, (size_t)count, sizeof *p.order, by_size, &p);
+    }
     for (int t = 0; t < types->count && status == ADL_OK; t++)
-        if (pack_type(&p, t, true, false) > 0)
-            (void)pack_type(&p, t, false, true);
+        if (!pack_type(&p, t, false))
+            (void)pack_type(&p, t, true);
     adli_room_fini(&p.room);
+    free(p.held);
+    free(p.open);
     free(p.order);
     return status;
 }
