@@ -67,6 +67,7 @@ typedef struct adl_job_report {
     double (*step_time_s)(void *context, int replicas); /* see adl_job */
     void *step_context;
     double remaining_steps;
+    int type; /* the device type that model and limits are of, see adl_cluster_type */
 } adl_job_report;
 #define ADL_JOB_REPORT_INIT                                                                        \
     {                                                                                              \

@@ -69,6 +69,9 @@ typedef struct adl_env {
                                      * replicas while they run listens; NULL: nobody does */
     int member; /* ADAPTDL_MEMBER: this process among all of the job's; with world_socket */
     bool joins; /* ADAPTDL_JOIN=1: it joins replicas that are training already */
+    const char
+        *device_type; /* ADAPTDL_DEVICE_TYPE: what the replicas run on, by the scheduler's name
+                                     * for it; measurements are kept apart by it; NULL: not told */
 } adl_env;
 
 /* One process, no checkpoints. */

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* The version that is written. A reader takes this one and older ones. */
-enum { ADL_SNAPSHOT_VERSION = 1 };
+enum { ADL_SNAPSHOT_VERSION = 2 };
 
 /* A snapshot with all that it points to, and what it was decided by. */
 typedef struct adl_record adl_record;

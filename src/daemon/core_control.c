@@ -182,11 +182,10 @@ static void place_new(adli_core *core, double now_s)
     {
         bool placed = false;
         core->visits++;
-        adl_goodput known;
         if (job->number < 0 || job->was_placed)
             continue;
         job->was_placed = true;
-        if (at_once && !adl_cluster_prior(core->cluster, job->number, 0, &known) &&
+        if (at_once && !adli_core_knows(core, job) &&
             adl_cluster_place(core->cluster, job->number, now_s, &placed) != ADL_OK)
             adli_say(ADL_LOG_WARNING, "job %s: %s", job->id, adl_error());
         core->placeless |= !placed;

@@ -91,7 +91,29 @@ static adl_status read_bounds(const json_t *root, adl_batch_limits *limits)
     return status;
 }
 
-static adl_status read_point(const json_t *entry, adl_profile_point *out)
+/* The index of the device type that a point names. */
+static adl_status read_type(const json_t *entry, adli_hints_data *hints, int *out)
+{
+    const json_t *value = given(entry, "deviceType");
+    const char *name = value ? json_string_value(value) : "";
+    if (!name || strlen(name) >= ADLI_TYPE_SIZE)
+        return adli_fail(ADL_EINVAL, "field \"deviceType\" must be a text of at most %d bytes",
+                         ADLI_TYPE_SIZE - 1);
+    hints->type_count = hints->type_count > 0 ? hints->type_count : 1; /* types[0] is "" */
+    for (int t = 0; t < hints->type_count; t++)
+        if (strcmp(hints->types[t], name) == 0) {
+            *out = t;
+            return ADL_OK;
+        }
+    if (hints->type_count == ADL_MAX_TYPES)
+        return adli_fail(ADL_EINVAL, "field \"deviceType\": more than %d device types",
+                         ADL_MAX_TYPES - 1);
+    *out = hints->type_count++;
+    memcpy(hints->types[*out], name, strlen(name) + 1);
+    return ADL_OK;
+}
+
+static adl_status read_point(const json_t *entry, adli_hints_data *hints, adl_profile_point *out)
 {
     adl_status status = adli_json_int(entry, "nodes", 1, ADLI_POOL_REPLICAS_MAX, &out->nodes);
     if (status == ADL_OK)
@@ -102,6 +124,8 @@ static adl_status read_point(const json_t *entry, adl_profile_point *out)
         status = adli_json_double(entry, "accumTime", &out->accum_time_s);
     if (status == ADL_OK)
         status = adli_json_double(entry, "optimTime", &out->optim_time_s);
+    if (status == ADL_OK)
+        status = read_type(entry, hints, &out->type);
     return status;
 }
 
@@ -118,7 +142,7 @@ static adl_status read_profile(const json_t *root, adli_hints_data *out)
     if (!out->profile)
         return adli_fail_memory("profile");
     for (size_t i = 0; status == ADL_OK && i < count; i++) {
-        status = read_point(json_array_get(list, i), &out->profile[i]);
+        status = read_point(json_array_get(list, i), out, &out->profile[i]);
         if (status != ADL_OK)
             status = adli_wrap(status, "profile[%zu]", i);
     }
@@ -308,16 +332,48 @@ adl_status adli_core_hints(adli_core *core, const char *ns, const char *name, co
     return status;
 }
 
+/* The type that the replicas which reported are on; 0: they are nowhere any more. */
+static int present_type(const adli_core *core, const adli_kept_job *job)
+{
+    const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
+    return info->placed_count > 0 ? adl_cluster_type(core->cluster, info->placed[0]) : 0;
+}
+
+/* The points with the pool's numbers of device types. A point that names none was measured where the job is
+ * now, as far as anybody knows. NULL: no memory. */
+static adl_profile_point *typed_points(const adli_core *core, const adli_hints_data *hints,
+                                       int present)
+{
+    int index[ADL_MAX_TYPES] = {present};
+    adl_profile_point *points =
+        adli_memdup(hints->profile, hints->profile_count, sizeof *hints->profile);
+    for (int t = 1; t < hints->type_count; t++)
+        if (adli_pool_type_of(core->pool, hints->types[t], &index[t]) != ADL_OK) {
+            free(points);
+            return NULL;
+        }
+    for (size_t i = 0; points && i < hints->profile_count; i++)
+        points[i].type = index[points[i].type];
+    return points;
+}
+
 /* Tells the cluster. The controller's, under lock. */
 void adli_core_report(adli_core *core, adli_kept_job *job)
 {
     const adli_hints_data *hints = &job->hints;
-    adl_job_report report = {.size = sizeof report, .restart_cost_s = job->restart_cost_s};
+    adl_job_report report = {.size = sizeof report,
+                             .restart_cost_s = job->restart_cost_s,
+                             .type = present_type(core, job)};
+    adl_profile_point *points = typed_points(core, hints, report.type);
+    if (!points) {
+        adli_say(ADL_LOG_WARNING, "job %s: no memory for its report", job->id);
+        return;
+    }
     if (hints->known) {
         report.has_model = has_model(hints);
         report.model = hints->model;
         report.limits = hints->limits;
-        report.profile = hints->profile;
+        report.profile = points;
         report.profile_count = hints->profile_count;
         report.max_profiled = hints->max_profiled;
         report.progress = isfinite(hints->progress) ? hints->progress : 0;
@@ -333,6 +389,7 @@ void adli_core_report(adli_core *core, adli_kept_job *job)
     }
     if (adl_cluster_report(core->cluster, job->number, &report) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "%s", adl_error());
+    free(points);
 }
 
 void adli_core_train(adli_kept_job *job)

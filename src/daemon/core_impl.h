@@ -45,6 +45,8 @@ enum {
 #define ADLI_DRAINING "the cluster is being stopped; adaptdl up lets it go on"
 
 /* A job's last report, checked. */
+enum { ADLI_TYPE_SIZE = 64 }; /* of a device type's name, with its NUL */
+
 typedef struct adli_hints_data {
     bool known;
     double time_s; /* when it came; 0 after a restart of the daemon */
@@ -56,8 +58,12 @@ typedef struct adli_hints_data {
     int max_profiled;
     double progress, iterations_per_epoch, elapsed_s; /* NAN: not told */
     int epoch, target_epochs;                         /* -1: not told */
-    adl_profile_point *profile;
+    adl_profile_point *profile;                       /* [].type: of types below */
     size_t profile_count;
+    char types[ADL_MAX_TYPES]
+              [ADLI_TYPE_SIZE]; /* device types named by the report; [0] is "": those of
+                                                  points that name none */
+    int type_count;
 } adli_hints_data;
 
 /* The life of a job as it is on disk. */
@@ -321,6 +327,8 @@ ADL_MUST adl_status adli_core_load_pool(adli_core *core);
 void adli_core_save_pool(adli_core *core, double now_s, bool at_once);
 /* What a job that starts on the node should know, as JSON; false: nothing. */
 bool adli_core_prior(const adli_core *core, const adli_kept_job *job, int node, adli_buf *out);
+/* Is enough known of jobs of its application to choose its size, on some device type? */
+bool adli_core_knows(const adli_core *core, const adli_kept_job *job);
 
 /* ---- core_observe.c ---- */
 void adli_core_observe(adli_core *core, double now_s);

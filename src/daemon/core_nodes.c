@@ -206,14 +206,13 @@ static void lose_nodes(adli_core *core, double now_s)
     }
 }
 
-/* What the cluster sees of a node: not its type. Reports do not say on which type a job measured, and models
- * by type would hold all of it for the first type's. */
+/* What the cluster sees of a node. */
 static adl_node seen_node(const adli_core *core, const adli_core_node *node)
 {
     static const adl_resources nothing;
     bool drained = node->drained || core->draining;
     return (adl_node){.name = node->name,
-                      .device_type = "",
+                      .device_type = node->device_type,
                       .capacity = node->ready && !drained ? node->declared : nothing,
                       .drained = node->ready && drained ? node->declared : nothing,
                       .preemptible = node->preemptible};
@@ -221,7 +220,8 @@ static adl_node seen_node(const adli_core *core, const adli_core_node *node)
 
 static bool same_node(const adl_node *a, const adl_node *b)
 {
-    return a->name == b->name && a->preemptible == b->preemptible &&
+    return a->name == b->name && a->device_type == b->device_type &&
+           a->preemptible == b->preemptible &&
            memcmp(&a->capacity, &b->capacity, sizeof a->capacity) == 0 &&
            memcmp(&a->drained, &b->drained, sizeof a->drained) == 0;
 }

@@ -39,18 +39,6 @@ void adli_core_application(const adli_kept_job *job, char out[ADLI_APPLICATION_S
     }
 }
 
-/* A pool by device type, which the daemon does not tell apart (see seen_node), is of no use to it. */
-static adl_status drop_typed(adli_core *core)
-{
-    int count = adli_pool_type_count(core->pool);
-    if (count == 0 || (count == 1 && adli_pool_type_names(core->pool)[0][0] == '\0'))
-        return ADL_OK;
-    adli_say(ADL_LOG_WARNING, "what jobs have learned by device type is forgotten");
-    adli_pool_free(core->pool);
-    core->pool = NULL;
-    return adli_pool_new(core->config.share_models, &core->pool);
-}
-
 adl_status adli_core_load_pool(adli_core *core)
 {
     adl_status status = adli_pool_new(core->config.share_models, &core->pool);
@@ -65,8 +53,6 @@ adl_status adli_core_load_pool(adli_core *core)
                      adl_error());
     }
     free(text);
-    if (status == ADL_OK)
-        status = drop_typed(core);
     core->pool_saved = core->pool ? adli_pool_clock(core->pool) : 0;
     return status;
 }
@@ -91,6 +77,16 @@ void adli_core_save_pool(adli_core *core, double now_s, bool at_once)
     else
         adli_say(ADL_LOG_WARNING, "what jobs have learned was not written: %s", adl_error());
     adli_buf_fini(&text);
+}
+
+bool adli_core_knows(const adli_core *core, const adli_kept_job *job)
+{
+    adl_goodput known;
+    int types = adli_pool_type_count(core->pool);
+    for (int t = 0; t < types; t++)
+        if (adl_cluster_prior(core->cluster, job->number, t, &known))
+            return true;
+    return false;
 }
 
 bool adli_core_prior(const adli_core *core, const adli_kept_job *job, int node, adli_buf *out)

@@ -76,6 +76,8 @@ static void make_env(adli_core *core, const adli_kept_job *job, int node, variab
     add(env, "ADAPTDL_JOB_ID", "%s", job->id);
     add(env, "ADAPTDL_JOB_SECRET", "%s", job->secret);
     add(env, "ADAPTDL_SCHED_VERSION", "%s", ADLI_VERSION);
+    if (core->nodes[node].device_type[0])
+        add(env, "ADAPTDL_DEVICE_TYPE", "%s", core->nodes[node].device_type);
     adli_buf_init(&prior, 1024);
     if (adli_core_prior(core, job, node, &prior))
         add(env, "ADAPTDL_PRIOR", "%s", prior.data);

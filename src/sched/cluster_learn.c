@@ -14,9 +14,25 @@ static bool has_devices(const adl_node *node)
            memcmp(&node->drained, &nothing, sizeof nothing) != 0;
 }
 
+/* The device type of all nodes that have any; NULL: they differ, or there is none. */
+static const char *common_type(const adl_node *nodes, int count)
+{
+    const char *common = NULL;
+    for (int n = 0; n < count; n++) {
+        const char *type = nodes[n].device_type ? nodes[n].device_type : "";
+        if (!has_devices(&nodes[n]))
+            continue;
+        if (common && strcmp(common, type) != 0)
+            return NULL;
+        common = type;
+    }
+    return common;
+}
+
 adl_status adli_cluster_find_types(adl_cluster *cluster, const adl_node *nodes, int count)
 {
-    adl_status status = ADL_OK;
+    const char *common = common_type(nodes, count);
+    adl_status status = common ? adli_pool_name_type(cluster->pool, common) : ADL_OK;
     for (int n = 0; n < count && status == ADL_OK; n++) {
         int index;
         const char *type = nodes[n].device_type;
@@ -95,6 +111,7 @@ adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_re
         return adli_wrap(status, "job %s", j->name);
     adli_pool_news news = {.model = report->model,
                            .limits = report->limits,
+                           .type = report->type,
                            .profile = report->profile,
                            .profile_count = report->profile_count};
     if (j->spec.type_speeds)

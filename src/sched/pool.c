@@ -43,6 +43,19 @@ adl_status adli_pool_type_of(adli_pool *pool, const char *name, int *index)
     return ADL_OK;
 }
 
+adl_status adli_pool_name_type(adli_pool *pool, const char *name)
+{
+    if (pool->type_count != 1 || pool->types[0][0] != '\0')
+        return ADL_OK;
+    char *copy = adli_strdup(name);
+    if (!copy)
+        return adli_fail_memory("device types");
+    free(pool->types[0]);
+    pool->types[0] = copy;
+    pool->clock++;
+    return ADL_OK;
+}
+
 int adli_pool_type_count(const adli_pool *pool)
 {
     return pool->type_count;
@@ -489,7 +502,7 @@ adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_
     member->reported = news->profile_count;
     memcpy(member->speeds, news->speeds, sizeof member->speeds);
     member->version = ++pool->clock;
-    int type = member->count > 0 ? member->points[member->count - 1].type : 0;
+    int type = news->type >= 0 && news->type < ADL_MAX_TYPES ? news->type : 0;
     member->limits_on[type] = news->limits;
     member->has_limits[type] = true;
     status = find_entry(pool, member);

@@ -42,6 +42,8 @@ bool adli_pool_shares(const adli_pool *pool);
 /* The index of a device type, of adl_shape.type and adl_profile_point.type; a new one for a new name.
  * Types beyond the ADL_MAX_TYPES-th are taken for the last. */
 ADL_MUST adl_status adli_pool_type_of(adli_pool *pool, const char *name, int *index);
+/* What was learned on the only type, which had no name, was learned on this one. */
+ADL_MUST adl_status adli_pool_name_type(adli_pool *pool, const char *name);
 int adli_pool_type_count(const adli_pool *pool);
 const char *const *adli_pool_type_names(const adli_pool *pool);
 
@@ -64,9 +66,13 @@ void adli_pool_finished(adli_pool *pool, adli_pool_member *member, double progre
 typedef struct adli_pool_news {
     adl_goodput model; /* its own fit, of the type it is on */
     adl_batch_limits limits;
+    int type; /* that it is on */
     const adl_profile_point *profile;
     size_t profile_count;
-    double speeds[ADL_MAX_TYPES]; /* of one device of each type; 0: unknown */
+    double speeds
+        [ADL_MAX_TYPES]; /* of one device of each type; 0: unknown. Where all are, types that were
+                                     not measured count as what other applications measured there, else
+                                     as fast as the first one that was */
 } adli_pool_news;
 ADL_MUST adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member,
                                    const adli_pool_news *news);

@@ -145,6 +145,37 @@ static adl_status view_type(const adli_pool_member *member, int type, int type_c
     return status;
 }
 
+/* How many times as fast one device of a type is as one of another, by the applications that were measured
+ * on both: the geometric mean. 1 where there is none. */
+static double speed_ratio(adli_pool *pool, int type, int other)
+{
+    double sum = 0;
+    int count = 0;
+    for (size_t i = 0; i < pool->count; i++) {
+        adli_pool_type *a = &pool->entries[i]->types[type], *b = &pool->entries[i]->types[other];
+        if (adli_pool_fit(a) != ADL_OK || adli_pool_fit(b) != ADL_OK || !a->fitted || !b->fitted)
+            continue;
+        double local_bsz = b->points[0].at.local_bsz;
+        sum += log(adl_optim_time(&b->fit, adl_shape_of(1, 1), local_bsz)) -
+               log(adl_optim_time(&a->fit, adl_shape_of(1, 1), local_bsz));
+        count++;
+    }
+    return count > 0 ? exp(sum / count) : 1;
+}
+
+/* A job that does not know how fast the types are must not be kept from those that it was never on. */
+static void guess_speeds(adli_pool *pool, adl_type_model *types, int count)
+{
+    int first = count;
+    for (int t = count; t-- > 0;) {
+        if (types[t].speed > 0)
+            return;
+        first = types[t].model ? t : first;
+    }
+    for (int t = 0; t < count && first < count; t++)
+        types[t].speed = types[t].model ? 1 : speed_ratio(pool, t, first);
+}
+
 adl_status adli_pool_model(adli_pool *pool, adli_pool_member *member, int type_count,
                            int max_replicas, adl_speedup **out)
 {
@@ -156,6 +187,8 @@ adl_status adli_pool_model(adli_pool *pool, adli_pool_member *member, int type_c
     adl_status status = ADL_OK;
     for (int t = 0; t < type_count && status == ADL_OK; t++)
         status = view_type(member, t, type_count, &views[t], &types[t]);
+    if (status == ADL_OK && type_count > 1)
+        guess_speeds(pool, types, type_count);
     if (status == ADL_OK)
         status = adl_speedup_new_types(types, (size_t)type_count, max_replicas, out);
     for (int t = 0; t < type_count; t++)

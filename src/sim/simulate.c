@@ -268,6 +268,7 @@ static adl_status report(sim *s, int number)
                              .limits = adli_sim_job_limits(job),
                              .profile = job->profile,
                              .profile_count = job->profile_count,
+                             .type = job->type,
                              .max_profiled = job->max_profiled,
                              .progress = job->progress,
                              .total_work = job->declares ? app->needed[app->epochs] : 0,

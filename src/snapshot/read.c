@@ -24,6 +24,7 @@ struct adl_record {
     json_t *root; /* texts are borrowed from it */
     adl_snapshot snapshot;
     const char *resources[ADL_MAX_RESOURCES];
+    const char *types[ADL_MAX_TYPES];
     adl_node *nodes, template_node;
     adl_job *jobs;
     int **allocations;  /* [job_count] */
@@ -392,9 +393,9 @@ static adl_status read_job(adl_record *record, const json_t *object, int index)
 
 static adl_status read_head(adl_record *record, const json_t *root)
 {
-    static const char *const names[] = {"version", "policy",    "parameters",   "now",
-                                        "seed",    "resources", "nodes",        "templateNode",
-                                        "jobs",    "decision",  "sharedModels", NULL};
+    static const char *const names[] = {
+        "version",      "policy", "parameters", "now",          "seed",        "resources", "nodes",
+        "templateNode", "jobs",   "decision",   "sharedModels", "deviceTypes", NULL};
     adl_snapshot *s = &record->snapshot;
     int version = 0;
     const char *seed = "0";
@@ -438,6 +439,24 @@ static adl_status read_resources(adl_record *record, const json_t *root)
     }
     record->snapshot.resource_names = record->resources;
     record->snapshot.resource_count = count;
+    return status;
+}
+
+/* The names behind the indices of models; none: there is one type. */
+static adl_status read_types(adl_record *record, const json_t *root)
+{
+    const json_t *items;
+    int count;
+    adl_status status = list(root, "deviceTypes", &items, &count);
+    if (status == ADL_OK && count > ADL_MAX_TYPES)
+        status = adli_fail(ADL_EINVAL, "deviceTypes: at most %d are possible", ADL_MAX_TYPES);
+    for (int i = 0; status == ADL_OK && i < count; i++) {
+        record->types[i] = json_string_value(json_array_get(items, (size_t)i));
+        if (!record->types[i])
+            status = adli_fail(ADL_EINVAL, "deviceTypes[%d] must be a text", i);
+    }
+    record->snapshot.type_names = count > 0 ? record->types : NULL;
+    record->snapshot.type_count = count;
     return status;
 }
 
@@ -496,6 +515,8 @@ adl_status adl_record_parse(const char *content, size_t length, adl_record **out
         status = read_head(record, record->root);
     if (status == ADL_OK)
         status = read_resources(record, record->root);
+    if (status == ADL_OK)
+        status = read_types(record, record->root);
     if (status == ADL_OK)
         status = read_all_nodes(record, record->root);
     if (status == ADL_OK)

@@ -189,6 +189,14 @@ static void put_decided(const adl_snapshot *s, const adl_decision *decision, int
     adli_jw_text(out, "reason", adl_reason_name(now->reason));
     adli_jw_number(out, "speedup", now->speedup);
     adli_jw_number(out, "restartCost", now->restart_cost);
+    if (s->type_count > 1 && now->replicas > 0) {
+        adli_jw_text(out, "deviceType", s->type_names[now->type]);
+        if (now->other_type >= 0) {
+            adli_jw_text(out, "otherType", s->type_names[now->other_type]);
+            adli_jw_number(out, "otherGain", now->other_gain);
+            adli_jw_number(out, "otherPrice", now->other_price);
+        }
+    }
     if (more) {
         adli_jw_int(out, "nextReplicas", now->next_replicas);
         adli_jw_number(out, "nextGain", now->next_gain);
@@ -233,7 +241,8 @@ adl_status adl_snapshot_write(const adl_snapshot *s, const adl_policy *policy,
     char seed[32];
     adli_buf_init(&out, TEXT_MAX);
     adli_jw_open(&out, NULL, '{');
-    adli_jw_int(&out, "version", ADL_SNAPSHOT_VERSION);
+    /* without types it is what the first version knew */
+    adli_jw_int(&out, "version", s->type_count > 1 ? ADL_SNAPSHOT_VERSION : 1);
     if (policy)
         put_policy(policy, &out);
     adli_jw_number(&out, "now", s->now_s);
@@ -245,6 +254,12 @@ adl_status adl_snapshot_write(const adl_snapshot *s, const adl_policy *policy,
     for (int r = 0; r < s->resource_count; r++)
         adli_jw_text(&out, NULL, s->resource_names[r]);
     adli_jw_close(&out, ']');
+    if (s->type_count > 1) {
+        adli_jw_open(&out, "deviceTypes", '[');
+        for (int t = 0; t < s->type_count; t++)
+            adli_jw_text(&out, NULL, s->type_names[t]);
+        adli_jw_close(&out, ']');
+    }
     adli_jw_open(&out, "nodes", '[');
     for (int n = 0; n < s->node_count; n++)
         put_node(s, NULL, &s->nodes[n], &out);

@@ -203,6 +203,8 @@ static adl_status start(adl_context *ctx, const adl_options *options)
         status = adli_replay_new(&ctx->replay);
     if (status == ADL_OK)
         status = adli_opener_start(ctx);
+    if (status == ADL_OK)
+        adli_metrics_on(&ctx->metrics, ctx->env.device_type ? ctx->env.device_type : "");
     if (status == ADL_OK && ctx->env.prior &&
         adli_metrics_prior(&ctx->metrics, ctx->env.prior) != ADL_OK)
         adli_log(ctx, ADL_LOG_WARNING, "%s; it is not used", adl_error());

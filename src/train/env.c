@@ -115,6 +115,7 @@ adl_status adli_env_load(adl_env *out)
     env.job_secret = adli_env_text("ADAPTDL_JOB_SECRET");
     env.prior = adli_env_text("ADAPTDL_PRIOR");
     env.world_socket = adli_env_text("ADAPTDL_WORLD_SOCKET");
+    env.device_type = adli_env_text("ADAPTDL_DEVICE_TYPE");
     if (adli_env_text("ADAPTDL_MASTER_ADDR"))
         env.master_addr = adli_env_text("ADAPTDL_MASTER_ADDR");
     adl_status status = adli_env_number("ADAPTDL_MASTER_PORT", 0, 65535, &env.master_port);
@@ -173,7 +174,7 @@ adl_status adl_env_read(adl_env *out)
 }
 
 struct adli_env_copy {
-    char *text[10];
+    char *text[11];
 };
 
 adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **copy)
@@ -185,7 +186,7 @@ adl_status adli_env_copy_new(const adl_env *env, adl_env *out, adli_env_copy **c
     const char **fields[] = {&out->checkpoint_path,    &out->share_path,     &out->job_id,
                              &out->master_addr,        &out->supervisor_url, &out->sched_version,
                              &out->tensorboard_logdir, &out->job_secret,     &out->prior,
-                             &out->world_socket};
+                             &out->world_socket,       &out->device_type};
     for (size_t i = 0; i < ADLI_COUNT(fields); i++) {
         if (!*fields[i])
             continue;

@@ -68,6 +68,8 @@ static void put_profile(adli_buf *out, const adli_metrics_view *view)
         adli_jw_int(out, "localBsz", (int)point->local_bsz);
         adli_jw_number(out, "accumTime", point->accum_time_s);
         adli_jw_number(out, "optimTime", point->optim_time_s);
+        if (view->types.count > 0 && view->types.names[point->type][0])
+            adli_jw_text(out, "deviceType", view->types.names[point->type]);
         adli_jw_close(out, '}');
     }
     adli_jw_close(out, ']');

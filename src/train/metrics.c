@@ -5,6 +5,7 @@
 #include "model/perf.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,19 +23,40 @@ void adli_metrics_fini(adli_metrics *metrics)
     pthread_mutex_destroy(&metrics->lock);
 }
 
+static int type_named(adli_types_met *types, const char *name)
+{
+    for (int t = 0; t < types->count; t++)
+        if (strncmp(types->names[t], name, sizeof types->names[t] - 1) == 0)
+            return t;
+    if (types->count == ADL_MAX_TYPES)
+        return ADL_MAX_TYPES - 1;
+    snprintf(types->names[types->count], sizeof types->names[0], "%s", name);
+    return types->count++;
+}
+
+void adli_metrics_on(adli_metrics *metrics, const char *device_type)
+{
+    pthread_mutex_lock(&metrics->lock);
+    metrics->type = type_named(&metrics->types, device_type);
+    pthread_mutex_unlock(&metrics->lock);
+}
+
 /* The entry of a configuration, new if need be; NULL without memory. */
-static adli_profile_entry *find(adli_metrics *metrics, int nodes, int replicas, int local_bsz)
+static adli_profile_entry *find(adli_metrics *metrics, int nodes, int replicas, int local_bsz,
+                                int type)
 {
     for (size_t i = 0; i < metrics->count; i++) {
         adli_profile_entry *entry = &metrics->entries[i];
-        if (entry->nodes == nodes && entry->replicas == replicas && entry->local_bsz == local_bsz)
+        if (entry->nodes == nodes && entry->replicas == replicas && entry->local_bsz == local_bsz &&
+            entry->type == type)
             return entry;
     }
     if (adli_grow(&metrics->entries, &metrics->capacity, metrics->count + 1,
                   sizeof *metrics->entries) != 0)
         return NULL;
     adli_profile_entry *entry = &metrics->entries[metrics->count++];
-    *entry = (adli_profile_entry){.nodes = nodes, .replicas = replicas, .local_bsz = local_bsz};
+    *entry = (adli_profile_entry){
+        .nodes = nodes, .replicas = replicas, .local_bsz = local_bsz, .type = type};
     return entry;
 }
 
@@ -42,7 +64,7 @@ adl_status adli_metrics_step(adli_metrics *metrics, int nodes, int replicas, int
                              bool optim, double step_s, double sync_s)
 {
     pthread_mutex_lock(&metrics->lock);
-    adli_profile_entry *entry = find(metrics, nodes, replicas, local_bsz);
+    adli_profile_entry *entry = find(metrics, nodes, replicas, local_bsz, metrics->type);
     if (entry && optim) {
         entry->optim_s += step_s;
         entry->sync_s += fmin(sync_s, step_s);
@@ -80,10 +102,11 @@ double adli_metrics_progress(adli_metrics *metrics)
     return progress;
 }
 
-/* With the lock held: the configurations that have an optimizer step, as points for the fit. The part
+/* With the lock held: the configurations that have an optimizer step, as points for the fit, of one device
+ * type (-1: of all). The part
  * of an optimizer step that is not waiting is as good a measurement of a pass as an accumulation
  * step, so both are averaged. *points is new. */
-static adl_status make_points(const adli_metrics *metrics, adl_profile_point **points,
+static adl_status make_points(const adli_metrics *metrics, int type, adl_profile_point **points,
                               size_t *count)
 {
     *count = 0;
@@ -92,7 +115,7 @@ static adl_status make_points(const adli_metrics *metrics, adl_profile_point **p
         return adli_fail_memory("profile");
     for (size_t i = 0; i < metrics->count; i++) {
         const adli_profile_entry *entry = &metrics->entries[i];
-        if (entry->optim_count == 0)
+        if (entry->optim_count == 0 || (type >= 0 && entry->type != type))
             continue;
         (*points)[(*count)++] = (adl_profile_point){
             .nodes = entry->nodes,
@@ -101,6 +124,7 @@ static adl_status make_points(const adli_metrics *metrics, adl_profile_point **p
             .accum_time_s = (entry->accum_s + entry->optim_s - entry->sync_s) /
                             (double)(entry->accum_count + entry->optim_count),
             .optim_time_s = entry->optim_s / (double)entry->optim_count,
+            .type = entry->type,
         };
     }
     return ADL_OK;
@@ -112,7 +136,7 @@ adl_status adli_metrics_fit(adli_metrics *metrics)
     size_t count = 0;
     pthread_mutex_lock(&metrics->lock);
     bool wanted = metrics->changed;
-    adl_status status = wanted ? make_points(metrics, &points, &count) : ADL_OK;
+    adl_status status = wanted ? make_points(metrics, metrics->type, &points, &count) : ADL_OK;
     metrics->changed = false;
     pthread_mutex_unlock(&metrics->lock);
     if (status == ADL_OK && count > 0) {
@@ -154,8 +178,9 @@ adl_status adli_metrics_look(adli_metrics *metrics, double now_s, adli_metrics_v
         .grad = metrics->grad,
         .progress = metrics->progress,
         .elapsed_s = metrics->elapsed_before_s + now_s - metrics->started_s,
+        .types = metrics->types,
     };
-    adl_status status = make_points(metrics, &view->points, &view->count);
+    adl_status status = make_points(metrics, -1, &view->points, &view->count);
     pthread_mutex_unlock(&metrics->lock);
     for (size_t i = 0; status == ADL_OK && i < view->count; i++)
         if (view->points[i].replicas > view->max_profiled_replicas)
@@ -163,14 +188,23 @@ adl_status adli_metrics_look(adli_metrics *metrics, double now_s, adli_metrics_v
     return status;
 }
 
-/* Layout: f64 elapsed, u32 fitted, 7 f64 perf, u32 entries, then for each u32 N, R, m, f64 and u64 of
- * accumulation, f64, f64 and u64 of optimizer steps. */
+enum { FITTED = 1, TYPED = 2 };
+
+/* Was it ever told what it runs on? */
+static bool typed(const adli_metrics *metrics)
+{
+    return metrics->types.count > 1 || (metrics->types.count == 1 && metrics->types.names[0][0]);
+}
+
+/* Layout: f64 elapsed, u32 FITTED | TYPED, 7 f64 perf, u32 entries, then for each u32 N, R, m, f64 and u64 of
+ * accumulation, f64, f64 and u64 of optimizer steps; if TYPED u32 types, their names, u32 the type that perf
+ * is of, and a u32 type for each entry. */
 adl_status adli_metrics_save(adli_metrics *metrics, adl_sink *sink, double now_s)
 {
     pthread_mutex_lock(&metrics->lock);
     /* The sink remembers its first failure, and the save as a whole then fails. */
     adl_sink_f64(sink, metrics->elapsed_before_s + now_s - metrics->started_s);
-    adl_sink_u32(sink, metrics->fitted);
+    adl_sink_u32(sink, (metrics->fitted ? FITTED : 0) | (typed(metrics) ? TYPED : 0));
     for (int i = 0; i < ADLI_PERF_COUNT; i++)
         adl_sink_f64(sink, adli_perf_get(&metrics->perf, i));
     adl_status status = adl_sink_u32(sink, (uint32_t)metrics->count);
@@ -184,6 +218,14 @@ adl_status adli_metrics_save(adli_metrics *metrics, adl_sink *sink, double now_s
         adl_sink_f64(sink, entry->optim_s);
         adl_sink_f64(sink, entry->sync_s);
         status = adl_sink_u64(sink, (uint64_t)entry->optim_count);
+    }
+    if (status == ADL_OK && typed(metrics)) {
+        adl_sink_u32(sink, (uint32_t)metrics->types.count);
+        for (int t = 0; t < metrics->types.count; t++)
+            adl_sink_text(sink, metrics->types.names[t]);
+        status = adl_sink_u32(sink, (uint32_t)metrics->type);
+        for (size_t i = 0; i < metrics->count; i++)
+            status = adl_sink_u32(sink, (uint32_t)metrics->entries[i].type);
     }
     pthread_mutex_unlock(&metrics->lock);
     return status;
@@ -224,13 +266,65 @@ static adl_status load_entry(adl_source *source, adli_profile_entry *entry)
     return plausible(entry) ? ADL_OK : adli_fail(ADL_ECORRUPT, "profile: impossible entry");
 }
 
+/* The trailer of TYPED; *of: the type that the saved model is of. Types are numbered as they were met, now
+ * and then, so the saved numbers are translated. */
+static adl_status load_types(adli_metrics *metrics, adl_source *source, adli_profile_entry *entries,
+                             uint32_t count, int *of)
+{
+    uint32_t known = 0, number = 0;
+    int index[ADL_MAX_TYPES];
+    char name[64];
+    adl_status status = adl_source_u32(source, &known);
+    if (status == ADL_OK && (known < 1 || known > ADL_MAX_TYPES))
+        return adli_fail(ADL_ECORRUPT, "profile: %u device types", known);
+    for (uint32_t t = 0; t < known && status == ADL_OK; t++) {
+        status = adl_source_text(source, name, sizeof name);
+        if (status == ADL_OK)
+            index[t] = type_named(&metrics->types, name);
+    }
+    for (uint32_t i = 0; i <= count && status == ADL_OK; i++) {
+        status = adl_source_u32(source, &number);
+        if (status == ADL_OK && number >= known)
+            return adli_fail(ADL_ECORRUPT, "profile: device type %u of %u", number, known);
+        if (status == ADL_OK)
+            *(i == 0 ? of : &entries[i - 1].type) = index[number];
+    }
+    return status;
+}
+
+/* Entries of a checkpoint without types were measured where nobody was told on what: "". */
+static adl_status load_entries(adli_metrics *metrics, adl_source *source, uint32_t count,
+                               bool types, int *of)
+{
+    adli_profile_entry *entries = adli_calloc(count, sizeof *entries);
+    adl_status status = entries ? ADL_OK : adli_fail_memory("profile");
+    for (uint32_t i = 0; i < count && status == ADL_OK; i++)
+        status = load_entry(source, &entries[i]);
+    if (status == ADL_OK && types)
+        status = load_types(metrics, source, entries, count, of);
+    else if (status == ADL_OK)
+        *of = type_named(&metrics->types, "");
+    for (uint32_t i = 0; i < count && status == ADL_OK; i++) {
+        entries[i].type = types ? entries[i].type : *of;
+        adli_profile_entry *to = find(metrics, entries[i].nodes, entries[i].replicas,
+                                      entries[i].local_bsz, entries[i].type);
+        if (to)
+            *to = entries[i];
+        else
+            status = adli_fail_memory("profile");
+    }
+    free(entries);
+    return status;
+}
+
 adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
 {
-    uint32_t fitted = 0, count = 0;
+    uint32_t flags = 0, count = 0;
     double perf[ADLI_PERF_COUNT], elapsed_s = 0;
+    int of = 0;
     adl_status status = adl_source_f64(source, &elapsed_s);
     if (status == ADL_OK)
-        status = adl_source_u32(source, &fitted);
+        status = adl_source_u32(source, &flags);
     for (size_t i = 0; i < ADLI_COUNT(perf) && status == ADL_OK; i++)
         status = adl_source_f64(source, &perf[i]);
     if (status == ADL_OK)
@@ -239,21 +333,15 @@ adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
         return status;
     if (count > ENTRIES_MAX || !isfinite(elapsed_s) || elapsed_s < 0)
         return adli_fail(ADL_ECORRUPT, "profile: impossible numbers");
-    for (uint32_t i = 0; i < count; i++) {
-        adli_profile_entry entry;
-        status = load_entry(source, &entry);
-        if (status != ADL_OK)
-            return status;
-        adli_profile_entry *to = find(metrics, entry.nodes, entry.replicas, entry.local_bsz);
-        if (!to)
-            return adli_fail_memory("profile");
-        *to = entry;
-    }
+    status = load_entries(metrics, source, count, flags & TYPED, &of);
+    if (status != ADL_OK)
+        return status;
     metrics->elapsed_before_s = elapsed_s;
     for (int i = 0; i < ADLI_PERF_COUNT; i++)
         adli_perf_set(&metrics->perf, i, perf[i]);
     adl_goodput model = {metrics->perf, {0, 0}, 1};
-    metrics->fitted = fitted && adl_goodput_check(&model) == ADL_OK;
+    /* a model of other devices says nothing of these */
+    metrics->fitted = flags & FITTED && of == metrics->type && adl_goodput_check(&model) == ADL_OK;
     metrics->changed = true;
     return ADL_OK;
 }

@@ -11,9 +11,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The device types that a job has been on, by name. Those beyond the last are taken for the last. */
+typedef struct adli_types_met {
+    char names[ADL_MAX_TYPES][64];
+    int count;
+} adli_types_met;
+
 /* Sums over the steps of one configuration. */
 typedef struct adli_profile_entry {
     int nodes, replicas, local_bsz;
+    int type;       /* of adli_types_met */
     double accum_s; /* steps that only accumulate */
     int64_t accum_count;
     double optim_s; /* steps that end in an optimizer step ... */
@@ -34,6 +41,8 @@ typedef struct adli_metrics {
     pthread_mutex_t lock;
     adli_profile_entry *entries;
     size_t count, capacity;
+    adli_types_met types;
+    int type;     /* that it is on now */
     bool changed; /* since the last fit */
     bool fitted;
     adl_perf_params perf;
@@ -58,10 +67,13 @@ typedef struct adli_metrics_view {
     int max_profiled_replicas;
     adl_profile_point *points; /* free */
     size_t count;
+    adli_types_met types; /* what points[].type means */
 } adli_metrics_view;
 
 void adli_metrics_init(adli_metrics *metrics, double now_s);
 void adli_metrics_fini(adli_metrics *metrics);
+/* The job runs on devices of this type ("" unless it was told). Before anything is measured or loaded. */
+void adli_metrics_on(adli_metrics *metrics, const char *device_type);
 
 /* One step took step_s, of which sync_s were spent waiting for gradients (0 for accumulation). */
 ADL_MUST adl_status adli_metrics_step(adli_metrics *metrics, int nodes, int replicas, int local_bsz,

@@ -364,30 +364,82 @@ TEST(a_job_is_told_what_others_of_its_application_measured)
     close_world(&w);
 }
 
-/* Reports do not say on which type of device a job measured, so none is left out for what is known of
- * another: a job that reported on one type goes to the other when it must. */
-TEST(device_types_do_not_bind_jobs_that_reported)
+/* A report of one replica that takes step_s on a device type; old points stay in it. */
+static adl_status report_on(world *w, const char *name, const char *points, double step_s)
 {
-    static const char typed[] = "{\"version\":1,\"types\":[\"t4\",\"a100\"],\"applications\":[]}";
+    char text[2048];
+    snprintf(text, sizeof text,
+             "{\"initBatchSize\":64,\"localBszBounds\":[16,64],\"globalBatchSize\":64,"
+             "\"maxBatchSize\":1024,\"maxProfiledReplicas\":1,\"gradientAccumulation\":true,"
+             "\"gradParams\":{\"norm\":1.0,\"var\":100.0},\"perfParams\":{\"alpha_c\":%g,"
+             "\"beta_c\":%g,\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,\"beta_r\":0.001,"
+             "\"gamma\":1.5},\"progress\":100,\"profile\":[%s]}",
+             step_s / 2, step_s / 128, points);
+    return adli_core_hints(w->core, "default", name, text, strlen(text));
+}
+
+#define POINT(type, time)                                                                          \
+    "{\"nodes\":1,\"replicas\":1,\"localBsz\":64,\"accumTime\":" time ",\"optimTime\":" time       \
+    ",\"deviceType\":\"" type "\"}"
+
+/* A job that measured on one type goes to another when it must, is told there what it runs on, and what it
+ * measures on each is kept apart, for the next of its application and for the next daemon. */
+TEST(what_jobs_measure_is_kept_by_device_type)
+{
     world w;
     REQUIRE_OK(open_world(&w, 2, 1));
     w.fake->nodes[0].device_type = "t4";
     w.fake->nodes[1].device_type = "a100";
-    adli_store_begin(w.core->store); /* what an older daemon learned by type */
-    adli_store_set(w.core->store, "pool", typed);
-    REQUIRE_OK(adli_store_commit(w.core->store));
+    w.fake->auto_ready = w.fake->obedient = true;
     REQUIRE_OK(reopen(&w));
-    CHECK_STR(start_labelled(&w, "moves", "resnet")->nodes[0], "node-0");
-    REQUIRE_OK(adli_core_hints(w.core, "default", "moves", profile_hints, strlen(profile_hints)));
+    const fake_group *group = start_labelled(&w, "moves", "resnet");
+    CHECK_STR(group->nodes[0], "node-0");
+    CHECK(strstr(group->env, "ADAPTDL_DEVICE_TYPE=t4") != NULL);
+    REQUIRE_OK(report_on(&w, "moves", POINT("t4", "1.0"), 1));
     step(&w, 60);
-    adli_buf_clear(&w.out);
     REQUIRE_OK(adli_core_drain(w.core, "node-0", true, &w.out));
-    CHECK(strstr(w.out.data, "\"deviceType\":\"t4\"")); /* people still see it */
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         step(&w, 61);
     CHECK_STR(text_of(&w, "moves", "phase"), "Running");
     CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-1");
+    const char *uid = uid_of(&w, "moves");
+    for (int i = 0; i < w.fake->group_count; i++)
+        if (strcmp(w.fake->groups[i].uid, uid) == 0)
+            group = &w.fake->groups[i];
+    CHECK(strstr(group->env, "ADAPTDL_DEVICE_TYPE=a100") != NULL);
+    REQUIRE_OK(report_on(&w, "moves", POINT("t4", "1.0") "," POINT("a100", "0.25"), 0.25));
+    step(&w, 60);
+    REQUIRE_OK(reopen(&w)); /* it is saved by type */
+    CHECK_INT(adli_pool_type_count(w.core->pool), 2);
+    adli_buf pool;
+    adli_buf_init(&pool, 1 << 20);
+    REQUIRE_OK(adli_pool_save(w.core->pool, &pool));
+    CHECK(strstr(pool.data, "\"types\":[\"t4\",\"a100\"]") != NULL);
+    CHECK(strstr(pool.data, "[0,1,1,64,1,1]") != NULL);
+    CHECK(strstr(pool.data, "[1,1,1,64,0.25,0.25]") != NULL);
+    adli_buf_fini(&pool);
+    CHECK_FAILS(
+        report_on(&w, "moves",
+                  POINT("0123456789012345678901234567890123456789012345678901234567890123", "1"),
+                  1),
+        ADL_EINVAL, "deviceType");
+    close_world(&w);
+}
+
+/* A daemon that did not tell types apart has left what it learned without a type's name. */
+TEST(what_was_learned_without_a_type_is_of_the_only_one)
+{
+    static const char old[] = "{\"version\":1,\"types\":[\"\"],\"applications\":[]}";
+    world w;
+    REQUIRE_OK(open_world(&w, 2, 1));
+    adli_store_begin(w.core->store);
+    adli_store_set(w.core->store, "pool", old);
+    REQUIRE_OK(adli_store_commit(w.core->store));
+    w.fake->nodes[0].device_type = w.fake->nodes[1].device_type = "t4";
+    REQUIRE_OK(reopen(&w));
+    step(&w, 1);
     CHECK_INT(adli_pool_type_count(w.core->pool), 1);
+    CHECK_STR(adli_pool_type_names(w.core->pool)[0], "t4");
     close_world(&w);
 }
 
