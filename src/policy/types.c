@@ -111,6 +111,7 @@ typedef struct packing {
     adl_resources *open; /* [node_count] what jobs that may not be moved leave, */
     int *held;           /* [node_count] and how many of those on it use other nodes too */
     int *order;          /* jobs, larger first */
+    bool *kept;          /* [job_count] stays where it is */
 } packing;
 
 /* One that was left on several types does not. */
@@ -121,6 +122,17 @@ static bool stays(const packing *p, int job)
     for (int i = 0; i < view->replicas && same; i++)
         same = p->types->of_node[view->allocation[i]] == p->sizes[job].type;
     return same;
+}
+
+/* Could it keep its nodes? Not where it would share one with another job that uses several. */
+static bool undisturbed(const packing *p, int job)
+{
+    const adl_job *view = &p->types->snapshot->jobs[job];
+    bool distributed = view->allocation[0] != view->allocation[view->replicas - 1];
+    for (int i = 0; i < view->replicas && distributed; i++)
+        if (p->room.distributed[view->allocation[i]] > 0)
+            return false;
+    return true;
 }
 
 static int by_size(const void *a, const void *b, void *user)
@@ -219,10 +231,11 @@ static bool pack_type(packing *p, int type, bool last_resort)
             if (p->sizes[job].replicas == 0 || p->sizes[job].type != type ||
                 adli_job_pinned(&snapshot->jobs[job]))
                 continue;
-            bool kept = stays(p, job) && !last_resort;
-            if (turn == 0 && kept)
+            if (turn == 0)
+                p->kept[job] = stays(p, job) && !last_resort && undisturbed(p, job);
+            if (turn == 0 && p->kept[job])
                 adli_room_keep(&p->room, p->plan, job);
-            if (turn == 1 && !kept)
+            if (turn == 1 && !p->kept[job])
                 placed = place_job(p, job, last_resort);
         }
     if (!placed)
@@ -238,8 +251,10 @@ adl_status adli_types_pack(adli_plan *plan, adli_types *types, adli_typed_size *
     p.order = adli_calloc((size_t)count, sizeof *p.order);
     p.open = adli_calloc(nodes, sizeof *p.open);
     p.held = adli_calloc(nodes, sizeof *p.held);
-    adl_status status = p.order && p.open && p.held ? adli_room_init(&p.room, types->snapshot)
-                                                    : adli_fail_memory("packing");
+    p.kept = adli_calloc((size_t)count, sizeof *p.kept);
+    adl_status status = p.order && p.open && p.held && p.kept
+                            ? adli_room_init(&p.room, types->snapshot)
+                            : adli_fail_memory("packing");
     for (int i = 0; status == ADL_OK && i < count; i++)
         p.order[i] = i;
     if (status == ADL_OK) {
@@ -252,6 +267,7 @@ adl_status adli_types_pack(adli_plan *plan, adli_types *types, adli_typed_size *
         if (!pack_type(&p, t, false))
             (void)pack_type(&p, t, true);
     adli_room_fini(&p.room);
+    free(p.kept);
     free(p.held);
     free(p.open);
     free(p.order);
