@@ -94,7 +94,8 @@ def names_in(tree):
     found = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
-            found[node.name] = [a.arg for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs]
+            args = node.args
+            found[node.name] = [a.arg for a in [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg] if a]
         elif isinstance(node, ast.ClassDef):
             found[node.name] = None
             for name, args in names_in(node).items():
