@@ -240,9 +240,14 @@ void adli_reports_regroup(adl_context *ctx)
     adli_reports *reports = ctx->reports;
     if (ctx->world.rank != 0) {
         stop_sender(reports);
-    } else if (!reports->running) { /* another was rank 0, and may have told of names of its own */
+    } else if (
+        !reports
+             ->running) { /* another was rank 0: it has sent what it had, and told of names of its own */
         pthread_mutex_lock(&reports->lock);
         reports->told.whole = false;
+        reports->told.count = 0;
+        free(reports->resumed);
+        reports->resumed = NULL;
         pthread_mutex_unlock(&reports->lock);
     }
 }
