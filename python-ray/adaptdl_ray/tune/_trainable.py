@@ -61,7 +61,7 @@ class AdaptDLTrainable(ray.tune.Trainable):
         self._saved: Any = None  # as Tune knows it, of a checkpoint that Tune did not ask for
         self._name: Optional[str] = None
         self._losses = 0
-        self._parked = self._closed = False
+        self._parked = self._closed = self._finished = False
         self._keep_running = False
         self._supervisor = _supervisor.Supervisor(ray.util.get_node_ip_address(), f"tune/{self.trial_id}")
 
@@ -169,6 +169,8 @@ class AdaptDLTrainable(ray.tune.Trainable):
         """One look at the group: a result when there is one."""
         if not self._pending.empty():
             return self._result(self._pending.get())
+        if self._finished:
+            return {RESULT_DUPLICATE: True} if self._last_result else self._never_reported()
         if self._group is None:
             self._start_group()
         group = self._group
@@ -183,14 +185,17 @@ class AdaptDLTrainable(ray.tune.Trainable):
         self._keep_newest(final=outcome is not None)
         if outcome is None:
             return None
+        for event in group.drain():  # what it reported last may still be on its way
+            self._pending.put(event)
         if outcome[0] == "failed":
             self._end_group()
             raise _groups.TrainingError(f"the training function failed:\n{outcome[1]}")
         self._end_group()
         if outcome[0] == "stopped":  # by a signal from elsewhere, with a checkpoint: goes on
             self._restarts += 1
-            return None
-        return {RESULT_DUPLICATE: True} if self._last_result else self._never_reported()
+        else:
+            self._finished = True
+        return None
 
     def _never_reported(self) -> dict:
         raise _groups.TrainingError(
