@@ -29,6 +29,8 @@ help:
 ## make python   the Python package for PYTHONPATH (build/python/lib)
 ## make wheel    the Python packages in dist/: adaptdl with the programs in it, and adaptdl_ray
 ## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
+## make test-k8s the operator on a real Kubernetes: the one that KUBECONFIG names, or one brought up for it
+## make image    the operator as a container image, build/image/adaptdl-sched.tar
 ## make docs     the documentation as a site with a search, C and Python reference (build/docs/html)
 ## make check    format, lint, layering, symbols, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
@@ -51,6 +53,13 @@ tsan-build: setup
 clang: setup
 	@$(call configure,build/clang,CC=clang,-DADL_SANITIZE=ON -DADL_FUZZ=ON)
 	@$(call ninja,build/clang)
+
+.PHONY: image test-k8s
+image: build
+	@tools/image $(BUILD)
+
+test-k8s: image
+	@tools/test k8s
 
 demo: build
 	@tools/demo $(BUILD)

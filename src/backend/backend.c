@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const adli_backend_class *const classes[] = {&adli_backend_local};
+static const adli_backend_class *const classes[] = {&adli_backend_local, &adli_backend_kubernetes};
 
 const char *adli_backend_list(int index, const char **summary)
 {

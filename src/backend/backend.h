@@ -1,6 +1,6 @@
 /* The seam between the scheduler and what runs replicas. The scheduler says which members of which job should
  * run where; a backend starts them, watches them and tells what became of them. `local` runs them as
- * processes on this machine; Kubernetes comes behind the same interface. Every backend passes
+ * processes on this machine, `kubernetes` as pods of a cluster. Every backend passes
  * tests/conformance.
  *
  * What runs is a member: one process of a job, named by (uid, group, member) for ever. The group counts the
@@ -67,6 +67,7 @@ typedef struct adli_start {
                                rank's variables (ADAPTDL_REPLICA_RANK, _NUM_REPLICAS, _NUM_NODES, _NUM_RESTARTS,
                                _MASTER_ADDR, _MASTER_PORT), the directories' and the devices are the backend's */
     const char *const *defaults; /* the same, for what the pod does not set; may be NULL */
+    const char *ns, *name;       /* the job's, for what people see; NULL: nobody knows */
 } adli_start;
 
 #define ADLI_START_INIT                                                                            \
@@ -224,7 +225,7 @@ typedef struct adli_backend_class {
     adl_status (*open)(const adli_backend_options *options, adli_backend **out);
 } adli_backend_class;
 
-extern const adli_backend_class adli_backend_local;
+extern const adli_backend_class adli_backend_local, adli_backend_kubernetes;
 
 /* Takes over whatever the state holds. name "": the first one of the list. *out is freed by
  * (*out)->ops->free((*out)->self). EINVAL: no backend of that name (the text lists them), or the options. */

@@ -55,6 +55,12 @@ typedef struct adli_config {
     } store;
     double history_s; /* between samples of a job */
 
+    struct {
+        char *ns;         /* whose jobs; "": all */
+        char *listen;     /* where pods reach the scheduler */
+        char *supervisor; /* the URL that they are told; "": that of the service */
+    } kubernetes;
+
     adli_nodes nodes; /* none: this machine as it is */
     char *nodes_file; /* already read into nodes */
 } adli_config;

@@ -157,6 +157,11 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
         else
             adli_httpd_set_known(request);
     }
+    if (api->read_only && route->access == ACCESS_OPERATOR && strcmp(route->method, "GET") != 0) {
+        adli_httpd_answer_error(request, 409,
+                                "on Kubernetes jobs and nodes are changed with kubectl");
+        return;
+    }
     if (route->handle != adli_api_submit)
         return;
     if (!adli_api_job_type(request, &yaml, &archive))
@@ -240,6 +245,7 @@ static adl_status prepare(adli_api *api, const adli_api_options *options)
     if (!options->upload_dir)
         return adli_fail(ADL_EINVAL, "no directory for uploads");
     api->core = options->core;
+    api->read_only = options->read_only;
     api->started_s = adli_monotonic_s();
     api->body_bytes_max = options->body_bytes_max > 0 ? options->body_bytes_max : JOB_BODY_MAX;
     api->upload_bytes_max =

@@ -21,6 +21,7 @@ typedef struct adli_api_options {
     const char *const *hosts;   /* names besides IP addresses and localhost that the Host header may
                                    carry, NULL at the end; NULL: none */
     const char *replica_listen; /* "127.0.0.1:PORT"; NULL: no door for replicas */
+    bool read_only;             /* jobs and nodes are changed elsewhere, by kubectl */
     bool replica_port_any;      /* when that port is taken, any other will do */
     const char *upload_dir;     /* for archives while they are received; needed */
     adli_httpd_limits limits;   /* of the doors for operators; ADLI_HTTPD_LIMITS */

@@ -22,6 +22,7 @@ struct adli_api {
     char *upload_dir;
     int64_t body_bytes_max, upload_bytes_max;
     int port, replica_port;
+    bool read_only;
     double started_s;
     adli_limit *job_limit; /* requests of one job's replicas */
 };

@@ -239,6 +239,8 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     TAILQ_INIT(&core->todo);
     core->wake_fd = core->desired_nodes = core->told_nodes = -1;
     core->backend = options->backend;
+    if (options->mirror)
+        core->mirror = *options->mirror;
     core->clock = wall_s;
     core->now_s = core->opened_s = wall_s(NULL);
     core->now_mono_s = adli_monotonic_s();

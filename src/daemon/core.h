@@ -22,12 +22,35 @@
 
 typedef struct adli_core adli_core;
 
+struct adli_store_job; /* store/store.h */
+
+/* What a job has beside its row, for whoever mirrors it; NAN: not known. */
+typedef struct adli_mirrored {
+    int ready;
+    double batch_size, goodput, speedup;
+} adli_mirrored;
+
+/* Another place that must have everything before it is committed, and so before it is done: the API server of a
+ * cluster. Called by the controller. */
+typedef struct adli_core_mirror {
+    /* A row of the next commit, whole; borrowed. Under the core's lock: it takes what it needs. */
+    void (*put)(void *user, const struct adli_store_job *row, const adli_mirrored *more);
+    /* Writes what was put. A failure: nothing is committed, and all is put again later. */
+    adl_status (*commit)(void *user);
+    /* What jobs have learned, as text. */
+    adl_status (*keep_pool)(void *user, const char *text);
+    /* A new job's "token" or "secret", the same whenever it is asked for: 32 digits. Any thread. */
+    void (*secret)(void *user, const char *what, const char *uid, char out[33]);
+    void *user;
+} adli_core_mirror;
+
 typedef struct adli_core_options {
     const char *state_dir;            /* jobs.sqlite and what belongs to it */
     adli_backend *backend;            /* borrowed */
     const struct adli_config *config; /* config/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */
+    const adli_core_mirror *mirror; /* copied; NULL: the store is all there is */
 } adli_core_options;
 
 /* Opens the store and takes over what it and the backend hold. EIO, ECORRUPT: the store cannot be used;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTBOX_MAX = 20000, ROUNDS_KEPT = 1000, PRUNE_S = 60 };
+enum { OUTBOX_MAX = 20000, ROUNDS_KEPT = 1000, PRUNE_S = 60, MIRROR_S = 60 };
 
 void adli_pending_fini(adli_pending *pending)
 {
@@ -157,6 +157,17 @@ static void describe_waiting(adli_core *core, const adli_kept_job *job, char *re
     }
 }
 
+/* Why its replicas do not begin to run, when there is something to say. */
+static void describe_starting(const adli_kept_job *job, char *reason, adli_buf *message)
+{
+    for (int i = 0; i < job->view_count; i++)
+        if (job->views[i].state == ADLI_MEMBER_WAITING && job->views[i].message[0]) {
+            strcpy(reason, "Waiting");
+            adli_buf_printf(message, "replica %d: %s", i, job->views[i].message);
+            return;
+        }
+}
+
 /* Why it is where it is, for people. */
 static void describe(adli_core *core, const adli_kept_job *job, const adl_job_info *info,
                      double now_s, char *reason, adli_buf *message)
@@ -186,6 +197,8 @@ static void describe(adli_core *core, const adli_kept_job *job, const adl_job_in
             adli_buf_puts(message, job->row.message ? job->row.message : "");
     } else if (life->phase == ADL_PENDING && info->replicas == 0)
         describe_waiting(core, job, reason, message);
+    else if (life->phase == ADL_STARTING && job->view_group == life->group)
+        describe_starting(job, reason, message);
 }
 
 static adl_status copy_nodes(int **to, int *count, const int *from, int from_count)
@@ -223,6 +236,7 @@ typedef struct change {
     adli_kept_job *job;
     adli_row row;
     adli_store_sample sample;
+    bool sample_only; /* nothing else is new */
 } change;
 
 static adli_store_sample sample_of(const adli_kept_job *job, adl_phase phase, int replicas,
@@ -278,6 +292,27 @@ static void write_events(adli_core *core, const change *made, double now_s)
     adli_buf_fini(&fields);
 }
 
+/* Reports come meanwhile, on other threads. */
+static void mirror_row(adli_core *core, const change *made, adli_store_job *row, double now_s)
+{
+    adli_kept_job *job = made->job;
+    if (!core->mirror.put || (made->sample_only && now_s - job->mirrored_s < MIRROR_S))
+        return;
+    job->mirrored_s = now_s;
+    pthread_mutex_lock(&core->lock);
+    row->ns = job->ns;
+    row->name = job->name;
+    row->created_s = job->created_s;
+    row->hints = job->hints_json;
+    row->restart_cost_s = job->restart_cost_s;
+    adli_mirrored more = {.ready = job->view_group == row->group ? job->ready : 0,
+                          .batch_size = made->sample.batch_size,
+                          .goodput = made->sample.goodput,
+                          .speedup = isfinite(made->sample.goodput) ? job->train.speedup : NAN};
+    core->mirror.put(core->mirror.user, row, &more);
+    pthread_mutex_unlock(&core->lock);
+}
+
 static void write_change(adli_core *core, const change *made, adli_buf *wanted, adli_buf *placed,
                          double now_s)
 {
@@ -303,6 +338,7 @@ static void write_change(adli_core *core, const change *made, adli_buf *wanted, 
                             .message = row->message,
                             .account = row->account};
     adli_store_save_job(core->store, &saved);
+    mirror_row(core, made, &saved, now_s);
     write_events(core, made, now_s);
     if (row->life.phase != job->row.life.phase || row->placed_count != job->row.placed_count)
         adli_store_add_sample(core->store, job->uid, &made->sample);
@@ -349,6 +385,10 @@ static adl_status write_all(adli_core *core, const change *changes, size_t count
     adl_status status = adli_buf_check(&wanted);
     if (status == ADL_OK)
         status = adli_buf_check(&placed);
+    if (core->mirror.commit) { /* in any case: it forgets what was put */
+        adl_status mirrored = core->mirror.commit(core->mirror.user);
+        status = status == ADL_OK ? mirrored : status;
+    }
     if (status == ADL_OK)
         status = adli_store_commit(core->store);
     else
@@ -422,6 +462,7 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
                strcmp(text, row->message ? row->message : "") != 0;
     bool changed = info->life->phase != row->life.phase || info->placed_count != row->placed_count;
     bool due = !changed && sample_due(core, job, info, now_s);
+    made->sample_only = due && !*differs;
     *differs |= due; /* its device time */
     if (*differs) {
         pthread_mutex_lock(&core->lock); /* replicas may report meanwhile */

@@ -132,7 +132,7 @@ typedef struct adli_kept_job {
     /* backend->start could not start all for want of room: when it is asked again (0: need not be), and how long
      * after the last time that is */
     double start_again_s, start_pause_s;
-    double sampled_s;
+    double sampled_s, mirrored_s;
     bool was_placed; /* start-at-once was tried */
     int *before;     /* [before_count] wanted allocation before the last round */
     int before_count;
@@ -177,6 +177,7 @@ struct adli_core {
     adli_backend *backend;
     adli_config config;
     adli_store *store;
+    adli_core_mirror mirror;     /* without functions: none */
     double (*clock)(void *user); /* wall time; tests replace it */
     void *clock_user;
     double now_s, now_mono_s; /* under lock: the last answer of adli_core_now */

@@ -72,6 +72,8 @@ void adli_core_save_pool(adli_core *core, double now_s, bool at_once)
         adli_store_set(core->store, "pool", text.data);
         status = adli_store_commit(core->store);
     }
+    if (status == ADL_OK && core->mirror.keep_pool)
+        status = core->mirror.keep_pool(core->mirror.user, text.data);
     if (status == ADL_OK)
         core->pool_saved = clock;
     else

@@ -118,6 +118,8 @@ adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group,
     if (status == ADL_OK) {
         make_env(core, job, replicas ? nodes[0] : 0, &env[0], &env[1]);
         start.uid = job->uid;
+        start.ns = job->ns;
+        start.name = job->name;
         start.group = group;
         start.pod = pod;
         start.env = env[0].list;

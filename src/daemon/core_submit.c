@@ -283,6 +283,15 @@ static adl_status unpack(const adli_core *core, const job_files *files, const ch
                : adli_fail(ADL_ESTATE, "this backend keeps no files of jobs to copy");
 }
 
+/* Those that another place can tell again. */
+static void take_secrets(const adli_core *core, adli_kept_job *job)
+{
+    if (!core->mirror.secret)
+        return;
+    core->mirror.secret(core->mirror.user, "token", job->uid, job->token);
+    core->mirror.secret(core->mirror.user, "secret", job->uid, job->secret);
+}
+
 /* files may be NULL. Under `changes` while it is named and committed, not while files are unpacked. */
 static adl_status submit(adli_core *core, adli_kept_job *job, const job_files *files, bool dry_run,
                          bool *known, adli_buf *out)
@@ -291,6 +300,7 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const job_files *f
     incoming_path(core, job->uid, incoming);
     bool made = false, committed = false, found = false;
     double now_s = adli_core_now(core);
+    take_secrets(core, job);
     adl_status status = submitted_before(core, job, now_s, out, &found);
     if (status == ADL_OK && !found && files && !dry_run)
         status = unpack(core, files, incoming, &made);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "daemon/api.h"
 #include "daemon/core_impl.h"
+#include "daemon/operator.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -31,6 +32,7 @@ typedef struct daemon {
     char state[PATH_SIZE], socket[PATH_SIZE], uploads[PATH_SIZE];
     int lock_fd;
     char token[TOKEN_MAX];
+    adli_operator *op; /* NULL: not on a cluster */
     adli_backend *backend;
     adli_core *core;
     adli_api *api;
@@ -174,8 +176,28 @@ static void raise_files(void)
 
 /* ---- the parts ---- */
 
+static bool asked_to_end(void *user)
+{
+    (void)user;
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+}
+
+static adl_status open_operator(daemon_state *d)
+{
+    adli_operator_options options = {
+        .state_dir = d->state, .config = d->options->config, .interrupted = asked_to_end};
+    adl_status status = adli_operator_new(&options, &d->op);
+    if (status == ADL_OK)
+        d->backend = adli_operator_backend(d->op);
+    return status;
+}
+
 static adl_status open_backend(daemon_state *d)
 {
+    if (strcmp(d->options->config->backend, "kubernetes") == 0)
+        return open_operator(d);
     adli_backend_options options = ADLI_BACKEND_OPTIONS_INIT;
     options.state_dir = d->state;
     options.nodes = &d->options->config->nodes;
@@ -186,6 +208,8 @@ static adl_status open_core(daemon_state *d)
 {
     adli_core_options options = {
         .state_dir = d->state, .backend = d->backend, .config = d->options->config};
+    if (d->op)
+        options.mirror = adli_operator_mirror(d->op);
     return adli_core_new(&options, &d->core);
 }
 
@@ -255,7 +279,7 @@ static adl_status check_public(const adli_config *config)
 static adl_status open_api(daemon_state *d)
 {
     const adli_config *config = d->options->config;
-    char port[16], at[64], url[96];
+    char port[16], at[300], url[600];
     adl_status status = check_public(config);
     if (status == ADL_OK && *config->listen)
         status = read_token(d);
@@ -263,7 +287,11 @@ static adl_status open_api(daemon_state *d)
         status = adli_core_get(d->core, "supervisor-port", port, sizeof port);
     if (status != ADL_OK)
         return status;
-    snprintf(at, sizeof at, "127.0.0.1:%s", *port ? port : "0");
+    if (d->op)
+        snprintf(at, sizeof at, "%s",
+                 *config->kubernetes.listen ? config->kubernetes.listen : "0.0.0.0:8080");
+    else
+        snprintf(at, sizeof at, "127.0.0.1:%s", *port ? port : "0");
     adli_api_options options = {.core = d->core,
                                 .socket_path = d->socket,
                                 .listen = *config->listen ? config->listen : NULL,
@@ -272,7 +300,8 @@ static adl_status open_api(daemon_state *d)
                                     *config->tls_certificate ? config->tls_certificate : NULL,
                                 .tls_key = *config->tls_key ? config->tls_key : NULL,
                                 .replica_listen = at,
-                                .replica_port_any = true,
+                                .replica_port_any = !d->op,
+                                .read_only = d->op != NULL,
                                 .upload_dir = d->uploads,
                                 .limits = ADLI_HTTPD_LIMITS,
                                 .body_bytes_max = config->limits.max_body_bytes,
@@ -286,7 +315,10 @@ static adl_status open_api(daemon_state *d)
     if (status != ADL_OK)
         return status;
     snprintf(at, sizeof at, "%d", adli_api_replica_port(d->api));
-    snprintf(url, sizeof url, "http://127.0.0.1:%s", at);
+    if (d->op)
+        adli_operator_url(d->op, adli_api_replica_port(d->api), url, sizeof url);
+    else
+        snprintf(url, sizeof url, "http://127.0.0.1:%s", at);
     adli_core_set_supervisor(d->core, url);
     return strcmp(at, port) == 0 ? ADL_OK : adli_core_set(d->core, "supervisor-port", at);
 }
@@ -363,6 +395,8 @@ static adl_status run(daemon_state *d, const sigset_t *signals)
         status = open_api(d);
     if (status == ADL_OK)
         status = adli_core_start(d->core);
+    if (status == ADL_OK && d->op)
+        status = adli_operator_follow(d->op, d->core);
     if (status == ADL_OK)
         status = serve(d, signals);
     return status;
@@ -384,9 +418,13 @@ adl_status adli_daemon_run(const adli_daemon_options *options)
     signal(SIGPIPE, SIG_IGN);
     adl_status status = run(d, &signals);
     adli_api_free(d->api);
+    if (d->op)
+        adli_operator_unfollow(d->op);
     adli_core_stop(d->core);
     adli_core_free(d->core);
-    if (d->backend)
+    if (d->op)
+        adli_operator_free(d->op); /* with its backend */
+    else if (d->backend)
         d->backend->ops->free(d->backend->self);
     if (d->lock_fd >= 0)
         close(d->lock_fd);

@@ -15,6 +15,7 @@ enum flag {
     FLAG_NODES,
     FLAG_SLOTS,
     FLAG_NODES_FILE,
+    FLAG_BACKEND,
     FLAG_POLICY,
     FLAG_INTERVAL,
     FLAG_SOCKET,
@@ -47,6 +48,8 @@ static const struct {
     {"slots", "N", FLAG_SLOTS, "replicas that each of them takes (default 1)"},
     {"nodes-file", "FILE", FLAG_NODES_FILE,
      "declare the nodes of this YAML file; SIGHUP reads it again"},
+    {"backend", "NAME", FLAG_BACKEND,
+     "what runs the replicas: local (default), or kubernetes: then this is the operator"},
     {"policy", "NAME", FLAG_POLICY, "scheduling policy (adaptdl sim --help lists them)"},
     {"interval", "SECONDS", FLAG_INTERVAL, "between allocation rounds (default 60)"},
     {"socket", "PATH", FLAG_SOCKET, "Unix socket of the API (default DIR/adaptdl.sock)"},
@@ -130,6 +133,8 @@ static adl_status apply(adli_flags *flags, int flag, const char *value)
         return read_int("slots", value, 1, ADLI_SLOTS_MAX, &flags->slots);
     case FLAG_NODES_FILE:
         return set_text(&flags->nodes_file, value);
+    case FLAG_BACKEND:
+        return set_text(&config->backend, value);
     case FLAG_POLICY:
         return set_text(&config->policy, value);
     case FLAG_INTERVAL:

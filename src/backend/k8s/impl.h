@@ -1,0 +1,128 @@
+/* The Kubernetes backend's parts: the cache of what there is, the pods that are made, the operations. */
+#ifndef ADLI_K8S_IMPL_H
+#define ADLI_K8S_IMPL_H
+
+#include "backend/k8s/k8s.h"
+#include "backend/k8s/view.h"
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+enum { ADLI_K8S_NAMES = 64, ADLI_K8S_PATH = 512 };
+
+typedef struct adli_k8s_group adli_k8s_group;
+
+/* A pod of the cluster, as little of it as is needed. */
+typedef struct adli_k8s_pod {
+    char *key; /* "namespace/name" */
+    char *node;
+    bool over, seen;
+    adli_k8s_amounts requests; /* names from the cache's table */
+    /* ours */
+    adli_k8s_group *group; /* NULL: somebody else's */
+    TAILQ_ENTRY(adli_k8s_pod) link;
+    bool forgotten, leaving, stuck, unplaced;
+    bool absent; /* the server has it no more, or never took it: what is known stays */
+    double created_s;
+    adli_member_view view;
+} adli_k8s_pod;
+
+TAILQ_HEAD(adli_k8s_pods, adli_k8s_pod);
+
+struct adli_k8s_group {
+    char uid[64];
+    int number;
+    struct adli_k8s_pods pods; /* by member */
+};
+
+typedef struct adli_k8s_node {
+    char *name, *hostname, *device_type, *address;
+    bool schedulable, lost, preemptible, seen;
+    adli_k8s_amounts allocatable;
+    adli_k8s_amounts foreign; /* scratch: what others take */
+    bool ours;                /* scratch: a pod of ours is there */
+} adli_k8s_node;
+
+/* Everything under lock. */
+typedef struct adli_k8s_cache {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    int event_fd;
+    void *pods, *groups; /* trees: by key; by uid and number */
+    adli_k8s_node *nodes;
+    size_t node_count, node_capacity;
+    bool pods_listed, nodes_listed;
+    bool nodes_stale; /* something that nodes() tells has changed */
+    char *names[ADLI_K8S_NAMES];
+    int name_count;
+    char trouble[300];
+} adli_k8s_cache;
+
+typedef struct k8s {
+    adli_backend backend;
+    adli_kube *kube;
+    bool own_kube;
+    adli_k8s_options options;
+    char *ns;
+    adli_k8s_cache cache;
+    adli_kube_watch *pod_watch, *node_watch;
+    adli_backend_node *views; /* what nodes() gave, and its texts */
+    int view_count;
+    json_t *view_texts;
+} k8s;
+
+/* ---- cache.c ---- */
+ADL_MUST adl_status adli_k8s_cache_init(adli_k8s_cache *cache);
+void adli_k8s_cache_fini(adli_k8s_cache *cache);
+extern const adli_kube_watch_ops adli_k8s_pod_ops, adli_k8s_node_ops; /* user: the cache */
+/* Under lock. An object as the server answered it; one that is known is newer. */
+void adli_k8s_cache_add(adli_k8s_cache *cache, const json_t *pod);
+/* Under lock. A pod of ours that the server did not take, or that is there but not yet seen. */
+ADL_MUST adl_status adli_k8s_cache_invent(adli_k8s_cache *cache, const char *key, const char *uid,
+                                          int group, const char *node, const adli_member_view *view,
+                                          bool absent);
+/* Under lock. NULL: there is none. */
+adli_k8s_group *adli_k8s_cache_group(adli_k8s_cache *cache, const char *uid, int number);
+adli_k8s_node *adli_k8s_cache_node(adli_k8s_cache *cache, const char *name);
+/* Under lock: forgets the pod. */
+void adli_k8s_cache_drop(adli_k8s_cache *cache, adli_k8s_pod *pod);
+/* Under lock: calls each for every group; it may change the cache only after the walk. */
+void adli_k8s_cache_walk(adli_k8s_cache *cache, void (*each)(void *user, adli_k8s_group *group),
+                         void *user);
+/* Under lock: what others take of each node, and where we are. */
+void adli_k8s_cache_sum(adli_k8s_cache *cache);
+void adli_k8s_cache_tell(adli_k8s_cache *cache);
+
+/* ---- pod.c ---- */
+typedef struct adli_k8s_pod_plan {
+    const adli_start *start;
+    const adli_member_start *member;
+    const char *ns, *job; /* whose name pods carry */
+    const char *hostname; /* label of the node */
+    const char *secret;   /* name of the Secret with those of start->env that are secret */
+    bool owned;           /* by the AdaptDLJob of that name and uid */
+    double grace_s;
+} adli_k8s_pod_plan;
+
+/* The pod as JSON; free(). EINVAL: the template. */
+ADL_MUST adl_status adli_k8s_make_pod(const adli_k8s_pod_plan *plan, const json_t *template,
+                                      char **out);
+/* The Secret, for server-side apply; free(). */
+ADL_MUST adl_status adli_k8s_make_secret(const adli_k8s_pod_plan *plan, char **out);
+void adli_k8s_pod_name(const char *job, const char *uid, int group, int member, char *out,
+                       size_t size);
+
+/* ---- start.c ---- */
+ADL_MUST adl_status adli_k8s_start(void *self, const adli_start *start);
+
+/* ---- files.c ---- */
+ADL_MUST adl_status adli_k8s_put_source(void *self, const char *uid, const char *folder);
+ADL_MUST adl_status adli_k8s_open_log(void *self, const char *uid, int group, int member, int *fd);
+ADL_MUST adl_status adli_k8s_open_file(void *self, const char *uid, const char *path,
+                                       adli_opened *out);
+
+/* The path of a pod: "/api/v1/namespaces/NS/pods/NAME" and what follows. */
+void adli_k8s_pod_path(const char *key, const char *more, char out[ADLI_K8S_PATH]);
+void adli_k8s_secret_name(const char *uid, char *out, size_t size);
+
+#endif

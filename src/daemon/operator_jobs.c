@@ -1,0 +1,263 @@
+/* The jobs of the API server: a cache by watch, and a thread that hands the core what comes and goes. */
+#include "daemon/operator_impl.h"
+
+#include "adaptdl/life.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "config/config.h"
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_MAX = 1 << 20, IDLE_MS = 60000 };
+
+static const double retry_s = 1;
+
+static const char *text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+adli_operator_job *adli_operator_find(adli_operator *op, const char *uid)
+{
+    adli_operator_job *job;
+    TAILQ_FOREACH(job, &op->jobs, link)
+    {
+        if (strcmp(job->uid, uid) == 0)
+            return job;
+    }
+    return NULL;
+}
+
+void adli_operator_job_drop(adli_operator *op, adli_operator_job *job)
+{
+    TAILQ_REMOVE(&op->jobs, job, link);
+    free(job->file);
+    free(job->pod);
+    json_decref(job->object);
+    free(job);
+}
+
+/* The key never leaves the operator; what it makes of a uid opens that job's paths and no others. */
+void adli_operator_secret(void *user, const char *what, const char *uid, char out[ADLI_TOKEN_SIZE])
+{
+    const adli_operator *op = user;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int length = 0;
+    char message[128];
+    snprintf(message, sizeof message, "%s:%s", what, uid);
+    HMAC(EVP_sha256(), op->key, ADLI_KEY_BYTES, (const unsigned char *)message, strlen(message),
+         digest, &length);
+    for (unsigned int i = 0; i < 16 && i < length; i++)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+adl_status adli_operator_owner(void *user, const char *uid, adli_k8s_owner *out)
+{
+    adli_operator *op = user;
+    *out = (adli_k8s_owner){.pod = NULL};
+    pthread_mutex_lock(&op->lock);
+    const adli_operator_job *job = adli_operator_find(op, uid);
+    bool there = job && !job->gone;
+    if (there) {
+        memcpy(out->ns, job->ns, sizeof out->ns);
+        memcpy(out->name, job->name, sizeof out->name);
+        out->pod = adli_strdup(job->pod);
+    }
+    pthread_mutex_unlock(&op->lock);
+    if (!there)
+        return adli_fail(ADL_ENOENT, "the job was deleted");
+    return out->pod ? ADL_OK : adli_fail_memory("pod template");
+}
+
+/* ---- the watch ---- */
+
+/* Why a spec cannot be taken is told by whoever hands it to the core. */
+static adli_operator_job *make_job(const json_t *object)
+{
+    const json_t *metadata = json_object_get(object, "metadata"),
+                 *spec = json_object_get(object, "spec");
+    adli_operator_job *job = adli_calloc(1, sizeof *job);
+    adli_buf file;
+    if (!job)
+        return NULL;
+    snprintf(job->uid, sizeof job->uid, "%s", text(metadata, "uid"));
+    snprintf(job->ns, sizeof job->ns, "%s", text(metadata, "namespace"));
+    snprintf(job->name, sizeof job->name, "%s", text(metadata, "name"));
+    job->generation = json_integer_value(json_object_get(metadata, "generation"));
+    job->pod = json_dumps(json_object_get(spec, "template"), JSON_COMPACT);
+    adli_buf_init(&file, FILE_MAX);
+    if (adli_job_file(object, &file) == ADL_OK)
+        job->file = file.data;
+    else
+        adli_buf_fini(&file);
+    job->object = json_incref((json_t *)object);
+    if (!job->pod)
+        job->pod = adli_strdup("{}");
+    return job;
+}
+
+static void begin(void *user)
+{
+    adli_operator *op = user;
+    adli_operator_job *job;
+    pthread_mutex_lock(&op->lock);
+    TAILQ_FOREACH(job, &op->jobs, link)
+    {
+        job->seen = false;
+    }
+    pthread_mutex_unlock(&op->lock);
+}
+
+static void on_job(void *user, const json_t *object, bool gone)
+{
+    adli_operator *op = user;
+    const json_t *metadata = json_object_get(object, "metadata");
+    const char *uid = text(metadata, "uid");
+    /* one that waits for its dependents to go is gone for us */
+    gone |= json_object_get(metadata, "deletionTimestamp") != NULL;
+    pthread_mutex_lock(&op->lock);
+    adli_operator_job *job = adli_operator_find(op, uid);
+    bool news = gone ? job && !job->gone : !job;
+    if (!job && !gone && *uid && (job = make_job(object)))
+        TAILQ_INSERT_TAIL(&op->jobs, job, link);
+    if (job) {
+        job->seen = true;
+        job->gone |= gone;
+    }
+    if (news)
+        pthread_cond_broadcast(&op->news);
+    pthread_mutex_unlock(&op->lock);
+}
+
+static void complete(void *user)
+{
+    adli_operator *op = user;
+    adli_operator_job *job;
+    pthread_mutex_lock(&op->lock);
+    TAILQ_FOREACH(job, &op->jobs, link)
+    {
+        job->gone |= !job->seen;
+    }
+    op->listed = true;
+    pthread_cond_broadcast(&op->news);
+    pthread_mutex_unlock(&op->lock);
+}
+
+static void trouble(void *user, const char *what)
+{
+    (void)user;
+    adli_say(ADL_LOG_WARNING, "watch %s", what);
+}
+
+const adli_kube_watch_ops adli_operator_job_ops = {begin, on_job, complete, trouble};
+
+/* ---- to the core ---- */
+
+static adl_status submit(adli_operator *op, const char *file)
+{
+    adli_buf answer;
+    adli_buf_init(&answer, 8 << 20);
+    adl_status status = adli_core_submit(op->core, file, strlen(file), false, false, NULL, &answer);
+    adli_buf_fini(&answer);
+    return status;
+}
+
+/* What is copied of a job while the lock is not held. */
+typedef struct one {
+    adli_operator_job job;
+    char *file;
+} one;
+
+static void take(adli_operator *op, one *it)
+{
+    adl_status status =
+        it->file ? ADL_OK : adli_fail(ADL_EINVAL, "spec.template has no containers");
+    if (status == ADL_OK)
+        status = adli_operator_say(op, &it->job, ADL_PENDING, "", "");
+    if (status == ADL_OK || status == ADL_EINVAL)
+        status = status == ADL_OK ? submit(op, it->file) : status;
+    it->job.taken = status == ADL_OK;
+    if (status == ADL_EINVAL) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", adl_error());
+        adli_say(ADL_LOG_WARNING, "job %s/%s: %s", it->job.ns, it->job.name, why);
+        it->job.failed = adli_operator_say(op, &it->job, ADL_FAILED, "InvalidSpec", why) == ADL_OK;
+    } else if (status != ADL_OK && status != ADL_ESTATE)
+        adli_say(ADL_LOG_WARNING, "job %s/%s, tried again: %s", it->job.ns, it->job.name,
+                 adl_error());
+    it->job.retry_s = adli_monotonic_s() + retry_s;
+}
+
+/* Unless another of its name has come meanwhile. */
+static void let_go(adli_operator *op, one *it)
+{
+    adli_buf answer;
+    adli_buf_init(&answer, 8 << 20);
+    adl_status status = adli_core_delete(op->core, it->job.ns, it->job.name, &answer);
+    adli_buf_fini(&answer);
+    it->job.over = status == ADL_OK || status == ADL_ENOENT;
+    it->job.retry_s = adli_monotonic_s() + retry_s;
+    if (!it->job.over)
+        adli_say(ADL_LOG_WARNING, "job %s/%s: %s", it->job.ns, it->job.name, adl_error());
+}
+
+/* Under lock: the next with something to be done; *wait_ms how long there is nothing. */
+static adli_operator_job *next_job(adli_operator *op, int *wait_ms)
+{
+    adli_operator_job *job, *next;
+    double now_s = adli_monotonic_s();
+    *wait_ms = IDLE_MS;
+    for (job = TAILQ_FIRST(&op->jobs); job; job = next) {
+        next = TAILQ_NEXT(job, link);
+        if (job->gone && (!job->taken || job->over)) {
+            adli_operator_job_drop(op, job);
+            continue;
+        }
+        if (!job->gone && (job->taken || job->failed))
+            continue;
+        if (job->retry_s <= now_s)
+            return job;
+        int left_ms = (int)((job->retry_s - now_s) * 1e3) + 1;
+        *wait_ms = left_ms < *wait_ms ? left_ms : *wait_ms;
+    }
+    return NULL;
+}
+
+void *adli_operator_feed(void *user)
+{
+    adli_operator *op = user;
+    pthread_mutex_lock(&op->lock);
+    while (!op->stopping) {
+        int wait_ms;
+        adli_operator_job *job = next_job(op, &wait_ms);
+        if (!job) {
+            struct timespec until = adli_deadline(wait_ms);
+            pthread_cond_timedwait(&op->news, &op->lock, &until);
+            continue;
+        }
+        one it = {.job = *job, .file = job->file ? adli_strdup(job->file) : NULL};
+        pthread_mutex_unlock(&op->lock);
+        if (it.job.gone)
+            let_go(op, &it);
+        else
+            take(op, &it);
+        free(it.file);
+        pthread_mutex_lock(&op->lock);
+        job = adli_operator_find(op, it.job.uid);
+        if (job) {
+            job->taken = it.job.taken;
+            job->failed = it.job.failed;
+            job->over = it.job.over;
+            job->retry_s = it.job.retry_s;
+        }
+    }
+    pthread_mutex_unlock(&op->lock);
+    return NULL;
+}

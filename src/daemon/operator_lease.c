@@ -1,0 +1,236 @@
+/* Who leads: the holder of a Lease, renewed every other second. A Lease that has not moved for its whole
+ * duration, by our own clock, is free: nobody's clock has to agree with another's. */
+#include "daemon/operator_impl.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "daemon/core_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Whoever cannot renew ends well before anybody else may begin. */
+enum { DURATION_S = 10, RENEW_MS = 2000, DEADLINE_S = 7, LOOK_MS = 1000, EXIT_LOST = 75 };
+
+struct adli_lease {
+    adli_kube *kube;
+    char ns[64], name[64], holder[128], path[ADLI_OPERATOR_PATH], collection[ADLI_OPERATOR_PATH];
+    /* as it was last seen */
+    char seen[256];
+    double seen_s, renewed_s;
+    int transitions;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    bool stopping, running;
+    pthread_t thread;
+};
+
+static void now_text(char *out, size_t size)
+{
+    struct timespec now;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    size_t used = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(out + used, size - used, ".%06ldZ", now.tv_nsec / 1000);
+}
+
+static json_t *make(const adli_lease *lease, const char *holder, const char *version)
+{
+    char now[40];
+    now_text(now, sizeof now);
+    json_t *object =
+        json_pack("{s:s,s:s,s:{s:s,s:s},s:{s:s,s:i,s:s,s:i}}", "apiVersion",
+                  "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", lease->name,
+                  "namespace", lease->ns, "spec", "holderIdentity", holder, "leaseDurationSeconds",
+                  DURATION_S, "renewTime", now, "leaseTransitions", lease->transitions);
+    if (object && version)
+        json_object_set_new(json_object_get(object, "metadata"), "resourceVersion",
+                            json_string(version));
+    return object;
+}
+
+/* version NULL: it is new. ESTATE: somebody else was faster. */
+static adl_status put(adli_lease *lease, const char *holder, const char *version)
+{
+    json_t *object = make(lease, holder, version);
+    char *body = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    adli_kube_call call = {.method = version ? "PUT" : "POST",
+                           .path = version ? lease->path : lease->collection,
+                           .body = body,
+                           .time_s = 3};
+    adl_status status = body ? ADL_OK : adli_fail_memory("lease");
+    if (status == ADL_OK) {
+        adli_kube_do(lease->kube, &call, 1);
+        status = adli_kube_check(&call, "lease");
+        adli_kube_call_fini(&call);
+    }
+    free(body);
+    json_decref(object);
+    return status;
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+/* Makes it ours when it is ours already, nobody's, or has not moved for too long. *ours tells. */
+static adl_status look(adli_lease *lease, bool *ours)
+{
+    adli_kube_call call = {.method = "GET", .path = lease->path, .time_s = 3};
+    json_t *object = NULL;
+    char seen[256];
+    *ours = false;
+    adli_kube_do(lease->kube, &call, 1);
+    bool absent = call.code == 404;
+    adl_status status = absent ? ADL_OK : adli_kube_check(&call, "lease");
+    if (status == ADL_OK && !absent) {
+        json_error_t error;
+        object = json_loads(call.answer.data ? call.answer.data : "", 0, &error);
+        status = object ? ADL_OK : adli_fail(ADL_EIO, "lease: %s", error.text);
+    }
+    adli_kube_call_fini(&call);
+    if (status != ADL_OK)
+        return status;
+    const json_t *spec = json_object_get(object, "spec");
+    const char *holder = text(spec, "holderIdentity"),
+               *version = text(json_object_get(object, "metadata"), "resourceVersion");
+    snprintf(seen, sizeof seen, "%.120s %.60s", holder, text(spec, "renewTime"));
+    if (strcmp(seen, lease->seen) != 0) {
+        memcpy(lease->seen, seen, sizeof seen);
+        lease->seen_s = adli_monotonic_s();
+    }
+    bool mine = strcmp(holder, lease->holder) == 0;
+    bool is_free = absent || mine || !*holder || adli_monotonic_s() - lease->seen_s > DURATION_S;
+    if (is_free) {
+        lease->transitions =
+            (int)json_integer_value(json_object_get(spec, "leaseTransitions")) + !mine;
+        status = put(lease, lease->holder, absent ? NULL : version);
+        *ours = status == ADL_OK;
+        status = status == ADL_ESTATE ? ADL_OK : status;
+    }
+    json_decref(object);
+    return status;
+}
+
+static void wait_ms(adli_lease *lease, int ms)
+{
+    struct timespec until = adli_deadline(ms);
+    if (!lease->stopping)
+        pthread_cond_timedwait(&lease->news, &lease->lock, &until);
+}
+
+static void *renew(void *user)
+{
+    adli_lease *lease = user;
+    pthread_mutex_lock(&lease->lock);
+    while (!lease->stopping) {
+        wait_ms(lease, RENEW_MS);
+        if (lease->stopping)
+            break;
+        pthread_mutex_unlock(&lease->lock);
+        bool ours;
+        adl_status status = look(lease, &ours);
+        pthread_mutex_lock(&lease->lock);
+        if (ours)
+            lease->renewed_s = adli_monotonic_s();
+        bool taken = status == ADL_OK && !ours;
+        if (!ours)
+            adli_say(ADL_LOG_WARNING, "the lead could not be renewed: %s",
+                     taken ? lease->seen : adl_error());
+        if (taken || adli_monotonic_s() - lease->renewed_s > DEADLINE_S) {
+            adli_say(ADL_LOG_ERROR, "does not lead any more, and ends");
+            _exit(EXIT_LOST);
+        }
+    }
+    pthread_mutex_unlock(&lease->lock);
+    return NULL;
+}
+
+static adl_status acquire(adli_lease *lease, bool (*interrupted)(void *user), void *user)
+{
+    bool ours = false, told = false;
+    while (!ours) {
+        if (interrupted && interrupted(user))
+            return adli_fail(ADL_EINTR, "ended before it led");
+        adl_status status = look(lease, &ours);
+        if (status == ADL_EINVAL) /* we may not */
+            return status;
+        if (!ours && !told)
+            adli_say(ADL_LOG_INFO, "waits to lead: %s",
+                     status == ADL_OK ? lease->seen : adl_error());
+        told = true;
+        pthread_mutex_lock(&lease->lock);
+        if (!ours)
+            wait_ms(lease, LOOK_MS);
+        pthread_mutex_unlock(&lease->lock);
+    }
+    lease->renewed_s = adli_monotonic_s();
+    return ADL_OK;
+}
+
+adl_status adli_lease_new(adli_kube *kube, const char *ns, const char *name,
+                          bool (*interrupted)(void *user), void *user, adli_lease **out)
+{
+    char host[64] = "", random[17];
+    *out = NULL;
+    adli_lease *lease = adli_calloc(1, sizeof *lease);
+    if (!lease)
+        return adli_fail_memory("lease");
+    lease->kube = kube;
+    pthread_mutex_init(&lease->lock, NULL);
+    gethostname(host, sizeof host - 1);
+    adl_status status = adli_cond_init(&lease->news);
+    if (status == ADL_OK)
+        status = adli_random_hex(random, sizeof random);
+    if (status == ADL_OK) {
+        snprintf(lease->ns, sizeof lease->ns, "%s", ns);
+        snprintf(lease->name, sizeof lease->name, "%s", name);
+        snprintf(lease->holder, sizeof lease->holder, "%s-%s", host, random);
+        snprintf(lease->collection, sizeof lease->collection,
+                 "/apis/coordination.k8s.io/v1/namespaces/%s/leases", ns);
+        snprintf(lease->path, sizeof lease->path,
+                 "/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s", ns, name);
+        status = acquire(lease, interrupted, user);
+    }
+    if (status == ADL_OK) {
+        status = adli_thread_start(&lease->thread, "lease", renew, lease);
+        lease->running = status == ADL_OK;
+    }
+    if (status == ADL_OK)
+        *out = lease;
+    else
+        adli_lease_free(lease);
+    return status;
+}
+
+void adli_lease_free(adli_lease *lease)
+{
+    if (!lease)
+        return;
+    pthread_mutex_lock(&lease->lock);
+    lease->stopping = true;
+    pthread_cond_broadcast(&lease->news);
+    pthread_mutex_unlock(&lease->lock);
+    if (lease->running) {
+        pthread_join(lease->thread, NULL);
+        json_t *object;
+        if (adli_kube_one(lease->kube, "GET", lease->path, NULL, NULL, 0, &object) == ADL_OK) {
+            const char *version = text(json_object_get(object, "metadata"), "resourceVersion"),
+                       *holder = text(json_object_get(object, "spec"), "holderIdentity");
+            if (strcmp(holder, lease->holder) == 0 && put(lease, "", version) != ADL_OK)
+                adli_say(ADL_LOG_WARNING, "the lead was not given away: %s", adl_error());
+            json_decref(object);
+        }
+    }
+    pthread_cond_destroy(&lease->news);
+    pthread_mutex_destroy(&lease->lock);
+    free(lease);
+}

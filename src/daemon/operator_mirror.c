@@ -1,0 +1,225 @@
+/* Everything that the core is about to commit, written to the API server first: the status of each job by
+ * server-side apply, all at once; then events for what people should see in `kubectl describe`. */
+#include "daemon/operator_impl.h"
+
+#include "adaptdl/life.h"
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/core_impl.h"
+#include "jobspec/jobspec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STATUS_MAX = 1 << 20, POOL_MAX = 900 << 10 };
+
+#define MANAGER "fieldManager=adaptdl-sched&force=true"
+
+static void status_path(const char *ns, const char *name, char out[ADLI_OPERATOR_PATH])
+{
+    snprintf(out, ADLI_OPERATOR_PATH, ADLI_JOBS_PATH "namespaces/%s/adaptdljobs/%s/status?" MANAGER,
+             ns, name);
+}
+
+/* Takes the body. */
+static void add_call(adli_operator *op, const char *method, const char *path, char *body,
+                     const char *type)
+{
+    char *copy = body ? adli_strdup(path) : NULL;
+    if (!copy ||
+        adli_grow(&op->calls, &op->call_capacity, op->call_count + 1, sizeof *op->calls) != 0) {
+        free(copy);
+        free(body);
+        return;
+    }
+    op->calls[op->call_count++] =
+        (adli_kube_call){.method = method, .path = copy, .body = body, .type = type};
+}
+
+static void clear_calls(adli_operator *op)
+{
+    for (size_t i = 0; i < op->call_count; i++) {
+        free((char *)op->calls[i].path);
+        free((char *)op->calls[i].body);
+        adli_kube_call_fini(&op->calls[i]);
+    }
+    op->call_count = 0;
+}
+
+/* ---- events ---- */
+
+static char *event_body(const adli_store_job *row)
+{
+    char now[40], name[160], note[1000];
+    struct timespec when;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &when);
+    gmtime_r(&when.tv_sec, &parts);
+    size_t used = strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(now + used, sizeof now - used, ".%06ldZ", when.tv_nsec / 1000);
+    snprintf(name, sizeof name, "%.63s.%llx%09lx", row->name, (long long)when.tv_sec, when.tv_nsec);
+    const char *phase = adl_phase_name((adl_phase)row->phase),
+               *reason = row->reason && *row->reason ? row->reason : phase;
+    snprintf(note, sizeof note, "%s (group %d)%s%.800s", phase, row->group,
+             row->message && *row->message ? ": " : "", row->message ? row->message : "");
+    bool bad = row->phase == ADL_FAILED || (row->reason && *row->reason);
+    json_t *event = json_pack(
+        "{s:s,s:s,s:{s:s,s:s},s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:{s:s,s:s,s:s,s:s,s:s}}", "apiVersion",
+        "events.k8s.io/v1", "kind", "Event", "metadata", "name", name, "namespace", row->ns,
+        "eventTime", now, "reportingController", "adaptdl.petuum.com/sched", "reportingInstance",
+        "adaptdl-sched", "action", "Schedule", "reason", reason, "note", note, "type",
+        bad ? "Warning" : "Normal", "regarding", "apiVersion", ADLI_JOB_API_VERSION, "kind",
+        ADLI_JOB_KIND, "name", row->name, "namespace", row->ns, "uid", row->uid);
+    char *body = event ? json_dumps(event, JSON_COMPACT) : NULL;
+    json_decref(event);
+    return body;
+}
+
+/* Once for each phase and reason, in order. */
+static void add_event(adli_operator *op, const adli_store_job *row)
+{
+    char told[40], path[ADLI_OPERATOR_PATH];
+    snprintf(told, sizeof told, "%d %d %.24s", row->phase, row->group,
+             row->reason ? row->reason : "");
+    pthread_mutex_lock(&op->lock);
+    adli_operator_job *job = adli_operator_find(op, row->uid);
+    bool news = job && strcmp(job->told, told) != 0;
+    if (news)
+        memcpy(job->told, told, sizeof told);
+    pthread_mutex_unlock(&op->lock);
+    snprintf(path, sizeof path, "/apis/events.k8s.io/v1/namespaces/%s/events", row->ns);
+    if (news)
+        add_call(op, "POST", path, event_body(row), NULL);
+}
+
+/* ---- rows ---- */
+
+static void put(void *user, const adli_store_job *row, const adli_mirrored *mirrored)
+{
+    adli_operator *op = user;
+    char path[ADLI_OPERATOR_PATH];
+    adli_status_more more = {.ready = mirrored->ready,
+                             .batch_size = mirrored->batch_size,
+                             .goodput = mirrored->goodput,
+                             .speedup = mirrored->speedup};
+    pthread_mutex_lock(&op->lock);
+    const adli_operator_job *job = adli_operator_find(op, row->uid);
+    bool there = job && !job->gone;
+    more.generation = there ? job->generation : 0;
+    pthread_mutex_unlock(&op->lock);
+    if (!there)
+        return; /* nobody will ask */
+    adli_buf body;
+    adli_buf_init(&body, STATUS_MAX);
+    adli_status_write(row, &more, &body);
+    status_path(row->ns, row->name, path);
+    add_call(op, "PATCH", path, body.data, ADLI_KUBE_APPLY);
+    add_event(op, row);
+}
+
+/* A job that is gone (404), or another by its name (409), has nothing to be told. Events are for people, and
+ * may be lost. */
+static adl_status check(const adli_kube_call *call)
+{
+    if (strcmp(call->method, "PATCH") != 0 || call->code == 404 || call->code == 409)
+        return ADL_OK;
+    return adli_kube_check(call, "status");
+}
+
+static adl_status commit(void *user)
+{
+    adli_operator *op = user;
+    adl_status status = ADL_OK;
+    if (op->call_count > 0)
+        adli_kube_do(op->kube, op->calls, (int)op->call_count);
+    for (size_t i = 0; status == ADL_OK && i < op->call_count; i++)
+        status = check(&op->calls[i]);
+    clear_calls(op);
+    return status;
+}
+
+adl_status adli_operator_say(adli_operator *op, const adli_operator_job *job, int phase,
+                             const char *reason, const char *message)
+{
+    double now_s = adli_clock_of(CLOCK_REALTIME);
+    bool over = phase == ADL_FAILED;
+    adli_store_job row = {.uid = job->uid,
+                          .ns = job->ns,
+                          .name = job->name,
+                          .created_s = now_s,
+                          .completed_s = over ? now_s : 0,
+                          .account = {.last_change_s = now_s, .accounted_s = now_s},
+                          .phase = phase,
+                          .reason = reason,
+                          .message = message};
+    adli_status_more more = {
+        .generation = job->generation, .batch_size = NAN, .goodput = NAN, .speedup = NAN};
+    char path[ADLI_OPERATOR_PATH];
+    adli_buf body;
+    adli_buf_init(&body, STATUS_MAX);
+    adli_status_write(&row, &more, &body);
+    adl_status status = adli_buf_check(&body);
+    status_path(job->ns, job->name, path);
+    if (status == ADL_OK) {
+        adli_kube_call call = {
+            .method = "PATCH", .path = path, .body = body.data, .type = ADLI_KUBE_APPLY};
+        adli_kube_do(op->kube, &call, 1);
+        status = check(&call);
+        adli_kube_call_fini(&call);
+    }
+    adli_buf_fini(&body);
+    return status;
+}
+
+/* ---- what jobs have learned ---- */
+
+static void pool_path(const adli_operator *op, char out[ADLI_OPERATOR_PATH])
+{
+    snprintf(out, ADLI_OPERATOR_PATH, "/api/v1/namespaces/%s/configmaps/adaptdl-sched-pool",
+             op->ns);
+}
+
+static adl_status keep_pool(void *user, const char *learned)
+{
+    adli_operator *op = user;
+    char path[ADLI_OPERATOR_PATH], full[ADLI_OPERATOR_PATH + 64];
+    if (strlen(learned) > POOL_MAX)
+        return adli_fail(ADL_EINVAL, "it is larger than an object may be");
+    pool_path(op, path);
+    snprintf(full, sizeof full, "%s?" MANAGER, path);
+    json_t *map = json_pack("{s:s,s:s,s:{s:s,s:s},s:{s:s}}", "apiVersion", "v1", "kind",
+                            "ConfigMap", "metadata", "name", "adaptdl-sched-pool", "namespace",
+                            op->ns, "data", "pool", learned);
+    char *body = map ? json_dumps(map, JSON_COMPACT) : NULL;
+    adl_status status = body
+                            ? adli_kube_one(op->kube, "PATCH", full, body, ADLI_KUBE_APPLY, 0, NULL)
+                            : adli_fail_memory("pool of models");
+    free(body);
+    json_decref(map);
+    return status;
+}
+
+adl_status adli_operator_load_pool(adli_operator *op, adli_buf *out)
+{
+    char path[ADLI_OPERATOR_PATH];
+    json_t *map;
+    pool_path(op, path);
+    adl_status status = adli_kube_one(op->kube, "GET", path, NULL, NULL, 404, &map);
+    const char *learned =
+        status == ADL_OK ? json_string_value(json_object_get(json_object_get(map, "data"), "pool"))
+                         : NULL;
+    if (learned)
+        adli_buf_puts(out, learned);
+    json_decref(map);
+    return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+void adli_operator_mirror_init(adli_operator *op)
+{
+    op->mirror = (adli_core_mirror){put, commit, keep_pool, adli_operator_secret, op};
+}

@@ -1,0 +1,295 @@
+/* The operator as a process, on an API server in memory that kills it whenever the test likes: jobs come, run
+ * and end, nothing is started twice and nothing is lost. */
+#include "cluster.h"
+#include "fake_kube.h"
+
+#include "base/clock.h"
+
+#define JOBS   "/apis/adaptdl.petuum.com/v1/namespaces/default/adaptdljobs"
+#define UID(n) "0000000" #n "-0000-0000-0000-000000000000"
+
+typedef struct site {
+    adlt_fake fake;
+    cluster sched;
+    char kubeconfig[128];
+    /* the fault */
+    int nth;    /* of the requests that change something: the operator is killed there; 0: never */
+    bool after; /* once it is done */
+    atomic_int seen; /* such requests */
+    atomic_bool killed;
+} site;
+
+static bool write_kubeconfig(site *s)
+{
+    snprintf(s->kubeconfig, sizeof s->kubeconfig, "%s/kubeconfig", s->sched.state);
+    FILE *file = fopen(s->kubeconfig, "w");
+    if (!file)
+        return false;
+    fprintf(
+        file,
+        "current-context: c\nclusters: [{name: c, cluster: {server: \"http://127.0.0.1:%d\"}}]\n"
+        "contexts: [{name: c, context: {cluster: c}}]\n",
+        s->fake.server.port);
+    fclose(file);
+    setenv("KUBECONFIG", s->kubeconfig, 1);
+    return true;
+}
+
+static site *open_site(void)
+{
+    site *s = calloc(1, sizeof *s);
+    if (!s || !cluster_new(&s->sched) || !adlt_fake_start(&s->fake) || !write_kubeconfig(s))
+        return NULL;
+    adlt_fake_node(&s->fake, "a");
+    adlt_fake_node(&s->fake, "b");
+    adlt_kubelet_start(&s->fake);
+    return s;
+}
+
+static void start_sched(site *s)
+{
+    char config[128];
+    snprintf(config, sizeof config, "%s/config.yaml", s->sched.state);
+    FILE *file = fopen(config, "w");
+    if (file) {
+        fputs("intervalSeconds: 1\nretryPauseSeconds: 0.1\nkubernetes: {listen: \"127.0.0.1:0\", "
+              "supervisorUrl: \"http://10.0.0.1:8080\"}\n",
+              file);
+        fclose(file);
+    }
+    const char *const flags[] = {"--config", config, "--backend", "kubernetes", NULL};
+    cluster_spawn(&s->sched, NULL, flags);
+}
+
+static void kill_sched(site *s, int signal)
+{
+    int status;
+    kill(s->sched.daemon, signal);
+    waitpid(s->sched.daemon, &status, 0);
+    close(s->sched.ready_fd);
+    s->sched.daemon = 0;
+}
+
+static void close_site(site *s)
+{
+    if (s->sched.daemon)
+        kill_sched(s, SIGTERM);
+    adlt_kubelet_stop(&s->fake);
+    adlt_fake_stop(&s->fake);
+    cluster_free(&s->sched);
+    free(s);
+}
+
+static void submit(site *s, const char *name, const char *uid)
+{
+    char text[600];
+    snprintf(text, sizeof text,
+             "{\"apiVersion\":\"adaptdl.petuum.com/v1\",\"kind\":\"AdaptDLJob\",\"metadata\":"
+             "{\"name\":\"%s\",\"uid\":\"%s\"},\"spec\":{\"minReplicas\":2,\"maxReplicas\":2,"
+             "\"template\":{\"spec\":{\"containers\":[{\"name\":\"main\",\"image\":\"i\","
+             "\"env\":[{\"name\":\"P\",\"valueFrom\":{\"fieldRef\":{\"fieldPath\":"
+             "\"metadata.name\"}}}],\"resources\":{\"requests\":{\"cpu\":\"3\"}}}]}}}}",
+             name, uid);
+    adlt_fake_put(&s->fake, JOBS, text);
+}
+
+static void read_status(site *s, const char *name, const char *field, char *out, size_t size)
+{
+    char path[200];
+    snprintf(path, sizeof path, JOBS "/%s", name);
+    json_t *job = adlt_fake_get(&s->fake, path);
+    const char *text = json_string_value(json_object_get(json_object_get(job, "status"), field));
+    snprintf(out, size, "%s", text ? text : "");
+    json_decref(job);
+}
+
+/* False after two minutes, or when the operator was killed by the fault (unless that is awaited). */
+static bool wait_phase(site *s, const char *name, const char *phase)
+{
+    char now[64];
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s;) {
+        read_status(s, name, "phase", now, sizeof now);
+        if (strcmp(now, phase) == 0)
+            return true;
+        if (atomic_load(&s->killed))
+            return false;
+        usleep(5000);
+    }
+    return false;
+}
+
+static bool wait_none(site *s, const char *prefix)
+{
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s;) {
+        if (adlt_fake_count(&s->fake, prefix) == 0)
+            return true;
+        usleep(5000);
+    }
+    return false;
+}
+
+TEST(a_job_runs_and_its_status_tells)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    submit(s, "one", UID(1));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    json_t *job = adlt_fake_get(&s->fake, JOBS "/one"), *status = json_object_get(job, "status");
+    CHECK_INT(json_integer_value(json_object_get(status, "replicas")), 2);
+    CHECK_INT(json_integer_value(json_object_get(status, "readyReplicas")), 2);
+    CHECK_INT(json_integer_value(json_object_get(status, "group")), 1);
+    CHECK_INT(json_array_size(json_object_get(status, "allocation")),
+              2); /* 3 of 4 cpus: one each */
+    CHECK_INT(json_array_size(json_object_get(status, "conditions")), 4);
+    json_decref(job);
+    CHECK(adlt_fake_count(&s->fake, "events/default/one.") > 0);
+    CHECK_INT(adlt_fake_count(&s->fake, "leases/default/adaptdl-sched"), 1);
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_phase(s, "one", "Succeeded"));
+    adlt_fake_remove(&s->fake, JOBS "/one");
+    CHECK(wait_none(s, "pods/"));
+    CHECK(wait_none(s, "secrets/default/adaptdl-0"));
+    close_site(s);
+}
+
+TEST(a_job_that_cannot_be_is_told_why)
+{
+    char message[200];
+    site *s = open_site();
+    REQUIRE(s);
+    adlt_fake_put(
+        &s->fake, JOBS,
+        "{\"metadata\":{\"name\":\"bad\",\"uid\":\"" UID(
+            2) "\"},\"spec\":{\"minReplicas\":"
+               "5,\"maxReplicas\":2,\"template\":{\"spec\":{\"containers\":[{\"name\":\"m\"}]}}}}");
+    start_sched(s);
+    CHECK(wait_phase(s, "bad", "Failed"));
+    read_status(s, "bad", "reason", message, sizeof message);
+    CHECK_STR(message, "InvalidSpec");
+    read_status(s, "bad", "message", message, sizeof message);
+    CHECK(strstr(message, "maxReplicas"));
+    close_site(s);
+}
+
+TEST(a_deleted_job_gives_way_to_another_of_its_name)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    start_sched(s);
+    submit(s, "one", UID(3));
+    CHECK(wait_phase(s, "one", "Running"));
+    adlt_fake_remove(&s->fake, JOBS "/one");
+    submit(s, "one", UID(4));
+    CHECK(wait_phase(s, "one", "Running"));
+    CHECK(wait_none(s, "pods/default/one-" UID(3)));
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/default/one-" UID(4)), 2);
+    close_site(s);
+}
+
+TEST(a_second_operator_waits_and_takes_over)
+{
+    site *s = open_site();
+    cluster other;
+    REQUIRE(s && cluster_new(&other));
+    start_sched(s);
+    submit(s, "one", UID(5));
+    CHECK(wait_phase(s, "one", "Running"));
+    cluster first = s->sched;
+    s->sched = other;
+    start_sched(s);
+    submit(s, "two", UID(6));
+    kill(first.daemon, SIGKILL);
+    waitpid(first.daemon, NULL, 0);
+    double died_s = adli_monotonic_s();
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_phase(s, "one", "Succeeded"));
+    printf("info - the other led after %.1f s\n", adli_monotonic_s() - died_s);
+    CHECK(wait_phase(s, "two", "Succeeded"));
+    close(first.ready_fd);
+    first.daemon = 0;
+    cluster_free(&first);
+    close_site(s);
+}
+
+/* ---- killed at every request ---- */
+
+static int kill_at(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    (void)method;
+    if (strstr(path, "/leases")) /* those come all the time */
+        return 0;
+    if (!done && atomic_fetch_add(&s->seen, 1) + 1 == s->nth && !s->after) {
+        atomic_store(&s->killed, true);
+        kill(s->sched.daemon, SIGKILL);
+        return 503; /* it did not come through */
+    }
+    if (done && atomic_load(&s->seen) == s->nth && s->after && !atomic_load(&s->killed)) {
+        atomic_store(&s->killed, true);
+        kill(s->sched.daemon, SIGKILL);
+    }
+    return 0;
+}
+
+/* A job from its coming to its end, with one kill; the number of requests that it took without. */
+static int live_with_a_kill(int nth, bool after)
+{
+    site *s = open_site();
+    const char *key;
+    json_t *times;
+    if (!s)
+        return -1;
+    s->nth = nth;
+    s->after = after;
+    s->fake.hook = kill_at;
+    s->fake.hook_user = s;
+    submit(s, "one", UID(7));
+    start_sched(s);
+    bool running = wait_phase(s, "one", "Running");
+    if (running)
+        atomic_store(&s->fake.let_end, 1);
+    bool over = running && wait_phase(s, "one", "Succeeded");
+    if (atomic_load(&s->killed)) {
+        kill_sched(s, SIGKILL);
+        /* whoever held the lease is dead: it is free at once */
+        adlt_fake_put(&s->fake,
+                      "/apis/coordination.k8s.io/v1/namespaces/default/leases/adaptdl-sched",
+                      "{\"spec\":{\"holderIdentity\":\"\"}}");
+        atomic_store(&s->killed, false);
+        s->nth = 0;
+        start_sched(s);
+        if (!running)
+            running = over || wait_phase(s, "one", "Running");
+        atomic_store(&s->fake.let_end, 1);
+        over = wait_phase(s, "one", "Succeeded");
+    }
+    if (!over) {
+        char command[200];
+        printf("info - killed at %d%s:\n", nth, after ? ", done" : "");
+        snprintf(command, sizeof command, "tail -n 20 %s/daemon.log", s->sched.state);
+        fflush(stdout);
+        if (system(command) != 0)
+            printf("info - no log\n");
+    }
+    CHECK(over);
+    json_object_foreach(s->fake.made, key, times)
+    {
+        if (strncmp(key, "pods/", 5) == 0 && json_integer_value(times) != 1)
+            ADLT_FAIL("killed at %d: %s was made %d times", nth, key,
+                      (int)json_integer_value(times));
+    }
+    int requests = atomic_load(&s->seen);
+    close_site(s);
+    return requests;
+}
+
+TEST(killed_at_any_request_it_goes_on)
+{
+    int whole = live_with_a_kill(0, false);
+    CHECK(whole > 5);
+    for (int nth = 1; nth <= whole && !adlt_failed; nth++)
+        for (int after = 0; after < 2 && !adlt_failed; after++)
+            live_with_a_kill(nth, after);
+    printf("info - killed before and after each of %d requests\n", whole);
+}

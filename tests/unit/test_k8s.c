@@ -1,0 +1,425 @@
+/* The Kubernetes backend on a server in memory: what it makes of members, and what it sees of pods. */
+#include "backend/k8s/impl.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "fake_kube.h"
+
+#include <poll.h>
+
+/* ---- reading objects ---- */
+
+static bool read_pod(const char *spec_and_status, const char *more_metadata, json_t **keep,
+                     adli_k8s_pod_view *out)
+{
+    char text[4096];
+    snprintf(text, sizeof text,
+             "{\"metadata\":{\"namespace\":\"n\",\"name\":\"p\",\"labels\":{\"adaptdl\":\"true\"},"
+             "\"annotations\":{\"adaptdl/uid\":\"u\",\"adaptdl/group\":\"3\","
+             "\"adaptdl/member\":\"1\"}%s},%s}",
+             more_metadata, spec_and_status);
+    *keep = json_loads(text, 0, NULL);
+    return *keep && adli_k8s_read_pod(*keep, out);
+}
+
+#define ENDED(code, reason)                                                                        \
+    "\"containerStatuses\":[{\"state\":{\"terminated\":{\"exitCode\":" #code                       \
+    ",\"reason\":\"" reason "\",\"message\":\"why\",\"finishedAt\":\"2026-01-01T00:00:01Z\"}}}]"
+#define STATUS(phase, more)                                                                        \
+    "\"spec\":{\"nodeName\":\"a\"},\"status\":{\"phase\":\"" phase "\"" more "}"
+#define LEAVING   ",\"deletionTimestamp\":\"2026-01-01T00:00:00Z\",\"deletionGracePeriodSeconds\":30"
+#define ENDED_NOW ",\"deletionTimestamp\":\"2026-01-01T00:00:00Z\",\"deletionGracePeriodSeconds\":1"
+
+TEST(pods_become_states_and_causes)
+{
+    static const struct {
+        const char *pod, *metadata;
+        adli_member_state state;
+        adli_cause cause;
+        int code;
+        const char *message;
+    } cases[] = {
+        {STATUS("Pending", ""), "", ADLI_MEMBER_WAITING, ADLI_CAUSE_NONE, -1, ""},
+        {STATUS("Running", ""), "", ADLI_MEMBER_READY, ADLI_CAUSE_NONE, -1, ""},
+        {STATUS("Running", ""), LEAVING, ADLI_MEMBER_READY, ADLI_CAUSE_NONE, -1, ""},
+        {STATUS("Succeeded", "," ENDED(0, "Completed")), "", ADLI_MEMBER_SUCCEEDED, ADLI_CAUSE_NONE,
+         0, ""},
+        {STATUS("Succeeded", "," ENDED(0, "Completed")), LEAVING, ADLI_MEMBER_SUCCEEDED,
+         ADLI_CAUSE_NONE, 0, ""},
+        {STATUS("Failed", "," ENDED(7, "Error")), "", ADLI_MEMBER_FAILED, ADLI_CAUSE_NONE, 7,
+         "exited with 7"},
+        {STATUS("Failed", "," ENDED(143, "Error")), "", ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_NONE,
+         143, "143"},
+        {STATUS("Failed", "," ENDED(139, "Error")), "", ADLI_MEMBER_FAILED, ADLI_CAUSE_NONE, 139,
+         "signal 11"},
+        {STATUS("Failed", "," ENDED(137, "Error")), "", ADLI_MEMBER_FAILED, ADLI_CAUSE_NONE, 137,
+         "signal 9"},
+        {STATUS("Failed", "," ENDED(137, "Error")), LEAVING, ADLI_MEMBER_INTERRUPTED,
+         ADLI_CAUSE_KILLED, 137, "killed"},
+        {STATUS("Failed", "," ENDED(143, "Error")), ENDED_NOW, ADLI_MEMBER_INTERRUPTED,
+         ADLI_CAUSE_KILLED, 143, "killed"},
+        {STATUS("Failed", "," ENDED(137, "OOMKilled")), "", ADLI_MEMBER_FAILED,
+         ADLI_CAUSE_OOM_KILLED, 137, "memory"},
+        {STATUS("Failed", "," ENDED(128, "StartError")), "", ADLI_MEMBER_FAILED,
+         ADLI_CAUSE_CANNOT_RUN, 128, "why"},
+        {STATUS("Failed", ",\"reason\":\"Evicted\",\"message\":\"low on disk\""), "",
+         ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_EVICTED, -1, "low on disk"},
+        {STATUS("Failed", ",\"reason\":\"Evicted\"," ENDED(137, "Error")), "",
+         ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_EVICTED, 137, ""},
+        {STATUS("Failed", ",\"reason\":\"OutOfcpu\",\"message\":\"no cpu\""), "",
+         ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_OUT_OF_RESOURCES, -1, "no cpu"},
+        {STATUS("Failed", ",\"reason\":\"UnexpectedAdmissionError\",\"message\":\"no gpu\""), "",
+         ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_OUT_OF_RESOURCES, -1, "no gpu"},
+        {STATUS("Failed", ",\"reason\":\"Terminated\"," ENDED(143, "Error")), "",
+         ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_NODE_LOST, 143, ""},
+        {STATUS("Failed",
+                ",\"conditions\":[{\"type\":\"DisruptionTarget\",\"status\":\"True\",\"message\":"
+                "\"preempted\"}]," ENDED(1, "Error")),
+         "", ADLI_MEMBER_INTERRUPTED, ADLI_CAUSE_EVICTED, 1, "preempted"},
+        {"\"spec\":{},\"status\":{\"phase\":\"Pending\"}", LEAVING, ADLI_MEMBER_INTERRUPTED,
+         ADLI_CAUSE_KILLED, -1, "before it ran"},
+        {STATUS("Pending", ",\"containerStatuses\":[{\"state\":{\"waiting\":{\"reason\":"
+                           "\"ImagePullBackOff\",\"message\":\"no such image\"}}}]"),
+         "", ADLI_MEMBER_WAITING, ADLI_CAUSE_NONE, -1, "ImagePullBackOff: no such image"},
+        {STATUS("Pending", ",\"containerStatuses\":[{\"state\":{\"waiting\":{\"reason\":"
+                           "\"CreateContainerConfigError\",\"message\":\"no map\"}}}]"),
+         "", ADLI_MEMBER_FAILED, ADLI_CAUSE_CANNOT_RUN, -1, "no map"},
+        {STATUS("Pending", ",\"containerStatuses\":[{\"state\":{\"waiting\":{\"reason\":"
+                           "\"ContainerCreating\"}}}]"),
+         "", ADLI_MEMBER_WAITING, ADLI_CAUSE_NONE, -1, ""},
+        {"\"spec\":{},\"status\":{\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\","
+         "\"status\":\"False\",\"reason\":\"Unschedulable\",\"message\":\"0/2 nodes\"}]}",
+         "", ADLI_MEMBER_WAITING, ADLI_CAUSE_NONE, -1, "0/2 nodes"},
+    };
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        json_t *keep;
+        adli_k8s_pod_view pod;
+        REQUIRE(read_pod(cases[i].pod, cases[i].metadata, &keep, &pod));
+        const adli_member_view *view = &pod.view;
+        if (!pod.ours || strcmp(pod.uid, "u") != 0 || pod.group != 3 || view->member != 1 ||
+            view->state != cases[i].state || view->cause != cases[i].cause ||
+            view->exit_code != cases[i].code || !strstr(view->message, cases[i].message))
+            ADLT_FAIL("case %zu: state %d, cause %d, code %d, \"%s\"", i, (int)view->state,
+                      (int)view->cause, view->exit_code, view->message);
+        json_decref(keep);
+    }
+}
+
+TEST(what_pods_take_is_counted_as_kubernetes_does)
+{
+    static const char spec[] =
+        "{\"containers\":[{\"resources\":{\"requests\":{\"cpu\":\"500m\",\"memory\":\"1Gi\"}}},"
+        "{\"resources\":{\"requests\":{\"cpu\":1},\"limits\":{\"nvidia.com/gpu\":\"2\",\"cpu\":"
+        "\"3\"}}}],\"initContainers\":[{\"resources\":{\"requests\":{\"cpu\":\"4\"}}},"
+        "{\"restartPolicy\":\"Always\",\"resources\":{\"requests\":{\"memory\":\"1Gi\"}}}],"
+        "\"overhead\":{\"cpu\":\"250m\"}}";
+    adli_k8s_amounts amounts;
+    json_t *root = json_loads(spec, 0, NULL);
+    REQUIRE(root);
+    adli_k8s_pod_requests(root, &amounts);
+    CHECK_INT(amounts.count, 3);
+    CHECK_STR(amounts.names[0], "cpu");
+    CHECK_INT(amounts.amounts[0], 4250);
+    CHECK_INT(amounts.amounts[1], 2LL << 30);
+    CHECK_STR(amounts.names[2], "nvidia.com/gpu");
+    CHECK_INT(amounts.amounts[2], 2);
+    json_decref(root);
+}
+
+/* ---- the backend ---- */
+
+typedef struct site {
+    adlt_fake fake;
+    adli_kube *kube;
+    adli_backend *backend;
+} site;
+
+static const char pod_text[] =
+    "{\"metadata\":{\"labels\":{\"mine\":\"yes\"}},\"spec\":{\"nodeSelector\":{\"disk\":\"ssd\"},"
+    "\"containers\":[{\"name\":\"main\",\"image\":\"i\",\"command\":[\"x\"],\"env\":[{\"name\":"
+    "\"A\",\"value\":\"$(B)\"},{\"name\":\"MINE\",\"value\":\"lost\"},{\"name\":\"KEPT\","
+    "\"valueFrom\":{\"fieldRef\":{\"fieldPath\":\"metadata.name\"}}}]},{\"name\":\"side\"}]}}";
+
+static adl_status owner(void *user, const char *uid, adli_k8s_owner *out)
+{
+    (void)user;
+    *out = (adli_k8s_owner){.ns = "mine", .name = "hello"};
+    if (strcmp(uid, "gone") == 0)
+        return adli_fail(ADL_ENOENT, "the job was deleted");
+    out->pod = strdup(pod_text);
+    return ADL_OK;
+}
+
+static adl_status reopen(site *s)
+{
+    adli_k8s_options options = ADLI_K8S_OPTIONS_INIT;
+    options.kube = s->kube;
+    options.owner = owner;
+    options.stuck_s = 1e9;
+    options.grace_s = 45;
+    if (s->backend)
+        s->backend->ops->free(s->backend->self);
+    return adli_k8s_new(&options, &s->backend);
+}
+
+static site *open_site(void)
+{
+    static site s;
+    char url[64];
+    s = (site){0};
+    if (!adlt_fake_start(&s.fake))
+        return NULL;
+    adlt_fake_node(&s.fake, "a");
+    adlt_fake_node(&s.fake, "b");
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", s.fake.server.port);
+    adli_kube_config config = {.server = url};
+    if (adli_kube_open(&config, &s.kube) != ADL_OK || reopen(&s) != ADL_OK) {
+        printf("info - %s\n", adl_error());
+        return NULL;
+    }
+    return &s;
+}
+
+static void close_site(site *s)
+{
+    s->backend->ops->free(s->backend->self);
+    adli_kube_close(s->kube);
+    adlt_fake_stop(&s->fake);
+}
+
+static adl_status start(site *s, const char *uid, int group, int replicas)
+{
+    static const char *const env[] = {"MINE=has $(none)", "ADAPTDL_JOB_SECRET=s3cret",
+                                      "ADAPTDL_SUPERVISOR_URL=http://job:t0ken@h",
+                                      "ADAPTDL_REPLICA_RANK=99", NULL};
+    static const char *const defaults[] = {"A=no", "D=yes", NULL};
+    static const adli_member_start members[] = {{0, 0, "a"}, {1, 1, "b"}, {2, 2, "b"}};
+    adli_start spec = ADLI_START_INIT;
+    spec.uid = uid;
+    spec.group = group;
+    spec.members = members;
+    spec.count = spec.replicas = replicas;
+    spec.nodes = replicas > 1 ? 2 : 1;
+    spec.env = env;
+    spec.defaults = defaults;
+    return s->backend->ops->start(s->backend->self, &spec);
+}
+
+static adli_member_view view(site *s, const char *uid, int group, int member)
+{
+    adli_member_view views[8] = {0};
+    int count;
+    if (s->backend->ops->observe(s->backend->self, uid, group, views, 8, &count) == ADL_OK)
+        for (int i = 0; i < count; i++)
+            if (views[i].member == member)
+                return views[i];
+    return (adli_member_view){.member = -1};
+}
+
+static bool wait_state(site *s, const char *uid, int group, int member, adli_member_state state)
+{
+    for (double until_s = adli_monotonic_s() + 60; adli_monotonic_s() < until_s;) {
+        adli_member_view now = view(s, uid, group, member);
+        if (now.member == member && now.state == state)
+            return true;
+        struct pollfd wait = {s->backend->ops->event_fd(s->backend->self), POLLIN, 0};
+        poll(&wait, 1, 100);
+        s->backend->ops->drain_events(s->backend->self);
+    }
+    return false;
+}
+
+#define POD(n) "/api/v1/namespaces/mine/pods/hello-u-1-" #n
+
+static const char *env_value(const json_t *pod, int container, const char *name)
+{
+    size_t i;
+    const json_t *item,
+        *env = json_object_get(
+            json_array_get(json_object_get(json_object_get(pod, "spec"), "containers"),
+                           (size_t)container),
+            "env");
+    const char *found = "(none)";
+    json_array_foreach(env, i, item)
+    {
+        if (strcmp(json_string_value(json_object_get(item, "name")), name) != 0)
+            continue;
+        if (strcmp(found, "(none)") != 0)
+            return "(twice)";
+        const char *value = json_string_value(json_object_get(item, "value"));
+        const json_t *ref = json_object_get(json_object_get(item, "valueFrom"), "secretKeyRef");
+        found = value ? value
+                : ref ? json_string_value(json_object_get(ref, "name"))
+                      : "(from elsewhere)";
+    }
+    return found;
+}
+
+TEST(a_member_becomes_the_pod_that_it_should)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    REQUIRE_OK(start(s, "u", 1, 2));
+    json_t *pod = adlt_fake_get(&s->fake, POD(1));
+    REQUIRE(pod);
+    json_t *expected = json_loads(
+        "{\"adaptdl\":\"true\",\"adaptdl/job\":\"hello\",\"petuum.com/nodegroup\":\"all\","
+        "\"mine\":\"yes\"}",
+        0, NULL);
+    const json_t *metadata = json_object_get(pod, "metadata"), *spec = json_object_get(pod, "spec");
+    CHECK(json_equal(json_object_get(metadata, "labels"), expected));
+    json_decref(expected);
+    const json_t *owner_reference = json_array_get(json_object_get(metadata, "ownerReferences"), 0);
+    CHECK_STR(json_string_value(json_object_get(owner_reference, "uid")), "u");
+    CHECK(json_is_true(json_object_get(owner_reference, "controller")));
+    const json_t *notes = json_object_get(metadata, "annotations");
+    CHECK_STR(json_string_value(json_object_get(notes, "adaptdl/rank")), "1");
+    CHECK_STR(json_string_value(json_object_get(notes, "adaptdl/replicas")), "2");
+    CHECK_STR(json_string_value(json_object_get(notes, "adaptdl/node")), "b");
+    CHECK_STR(json_string_value(json_object_get(spec, "hostname")), "hello-1-1");
+    CHECK_STR(json_string_value(json_object_get(spec, "restartPolicy")), "Never");
+    CHECK_INT(json_integer_value(json_object_get(spec, "terminationGracePeriodSeconds")), 45);
+    const json_t *selector = json_object_get(spec, "nodeSelector");
+    CHECK_STR(json_string_value(json_object_get(selector, "kubernetes.io/hostname")), "host-b");
+    CHECK_STR(json_string_value(json_object_get(selector, "disk")), "ssd");
+    for (int c = 0; c < 2; c++) {
+        CHECK_STR(env_value(pod, c, "ADAPTDL_REPLICA_RANK"), "1");
+        CHECK_STR(env_value(pod, c, "ADAPTDL_NUM_REPLICAS"), "2");
+        CHECK_STR(env_value(pod, c, "ADAPTDL_NUM_NODES"), "2");
+        CHECK_STR(env_value(pod, c, "ADAPTDL_NUM_RESTARTS"), "0");
+        CHECK_STR(env_value(pod, c, "ADAPTDL_MASTER_PORT"), "47001");
+        CHECK_STR(env_value(pod, c, "NVIDIA_VISIBLE_DEVICES"), "none");
+        CHECK_STR(env_value(pod, c, "ADAPTDL_JOB_SECRET"), "adaptdl-u");
+        CHECK_STR(env_value(pod, c, "ADAPTDL_SUPERVISOR_URL"), "adaptdl-u");
+        CHECK_STR(env_value(pod, c, "MINE"), "has $$(none)");
+        CHECK_STR(env_value(pod, c, "D"), "yes");
+    }
+    CHECK_STR(env_value(pod, 0, "A"), "$(B)"); /* the template's own, as it is */
+    CHECK_STR(env_value(pod, 0, "KEPT"), "(from elsewhere)");
+    CHECK_STR(env_value(pod, 1, "A"), "no");
+    char *text = json_dumps(pod, 0);
+    CHECK(!strstr(text, "s3cret") && !strstr(text, "t0ken"));
+    CHECK(strstr(text, "/dev/shm") && strstr(text, ADLI_K8S_FINALIZER));
+    free(text);
+    json_decref(pod);
+    json_t *secret = adlt_fake_get(&s->fake, "/api/v1/namespaces/mine/secrets/adaptdl-u");
+    const json_t *data = json_object_get(secret, "stringData");
+    CHECK_STR(json_string_value(json_object_get(data, "ADAPTDL_JOB_SECRET")), "s3cret");
+    CHECK_INT(json_object_size(data), 2);
+    json_decref(secret);
+    close_site(s);
+}
+
+TEST(a_group_lives_and_is_found_again)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    REQUIRE_OK(start(s, "u", 1, 2));
+    REQUIRE_OK(start(s, "u", 1, 2));
+    CHECK(wait_state(s, "u", 1, 1, ADLI_MEMBER_READY));
+    CHECK_STR(view(s, "u", 1, 1).address, "10.1.0.1");
+    REQUIRE_OK(reopen(s));
+    REQUIRE_OK(start(s, "u", 1, 3)); /* one more */
+    CHECK(wait_state(s, "u", 1, 2, ADLI_MEMBER_READY));
+    s->backend->ops->stop(s->backend->self, "u", 1, 0, false);
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(view(s, "u", 1, 0).exit_code, 143);
+    CHECK_INT(view(s, "u", 1, 1).state, ADLI_MEMBER_READY);
+    REQUIRE_OK(reopen(s)); /* its result is still there, though it was deleted */
+    CHECK_INT(view(s, "u", 1, 0).state, ADLI_MEMBER_INTERRUPTED);
+    REQUIRE_OK(start(s, "u", 1, 3));
+    CHECK_INT(view(s, "u", 1, 0).state, ADLI_MEMBER_INTERRUPTED); /* and was not started again */
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_state(s, "u", 1, 1, ADLI_MEMBER_SUCCEEDED));
+    CHECK(wait_state(s, "u", 1, 2, ADLI_MEMBER_SUCCEEDED));
+    s->backend->ops->forget(s->backend->self, "u", 1);
+    CHECK_INT(view(s, "u", 1, 1).member, -1);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 2); /* for their logs */
+    int fd = -1;
+    CHECK_OK(s->backend->ops->open_log(s->backend->self, "u", 1, 1, &fd));
+    if (fd >= 0)
+        close(fd);
+    CHECK_FAILS(start(s, "u", 1, 2), ADL_ESTATE, "over");
+    REQUIRE_OK(reopen(s));
+    CHECK_FAILS(start(s, "u", 1, 4 - 1), ADL_ESTATE, "over"); /* whoever asks */
+    REQUIRE_OK(start(s, "u", 2, 1));
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 1); /* the old ones went */
+    s->backend->ops->remove(s->backend->self, "u");
+    for (double until_s = adli_monotonic_s() + 60;
+         adlt_fake_count(&s->fake, "pods/") && adli_monotonic_s() < until_s;)
+        usleep(5000);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/") + adlt_fake_count(&s->fake, "secrets/"), 0);
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
+TEST(a_node_that_is_lost_takes_its_pods_along)
+{
+    site *s = open_site();
+    const adli_backend_node *nodes;
+    int count;
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    adlt_fake_put(
+        &s->fake, "/api/v1/namespaces/other/pods",
+        "{\"metadata\":{\"name\":\"foreign\"},\"spec\":{\"nodeName\":\"b\",\"containers\":"
+        "[{\"resources\":{\"requests\":{\"cpu\":\"1500m\"}}}]}}");
+    REQUIRE_OK(start(s, "u", 1, 2));
+    CHECK(wait_state(s, "u", 1, 1, ADLI_MEMBER_READY));
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_READY));
+    REQUIRE_OK(s->backend->ops->nodes(s->backend->self, &nodes, &count));
+    REQUIRE(count == 2);
+    CHECK_STR(nodes[1].name, "b");
+    for (int r = 0; r < nodes[1].resource_count; r++) {
+        if (strcmp(nodes[1].resource_names[r], "cpu") == 0)
+            CHECK_INT(nodes[1].resource_amounts[r], 2500); /* ours is not subtracted */
+        if (strcmp(nodes[1].resource_names[r], "pods") == 0)
+            CHECK_INT(nodes[1].resource_amounts[r], 109);
+    }
+    adlt_fake_put(&s->fake, "/api/v1/nodes/b", "{\"spec\":{\"unschedulable\":true}}");
+    for (int i = 0; i < 6000; i++) {
+        REQUIRE_OK(s->backend->ops->nodes(s->backend->self, &nodes, &count));
+        if (!nodes[1].ready)
+            break;
+        usleep(10000);
+    }
+    CHECK(count == 2 && !nodes[1].ready); /* listed while a pod of ours is there */
+    CHECK_INT(view(s, "u", 1, 1).state, ADLI_MEMBER_READY);
+    adlt_fake_put(&s->fake, "/api/v1/nodes/b",
+                  "{\"status\":{\"conditions\":[{\"type\":\"Ready\",\"status\":\"Unknown\"}]}}");
+    CHECK(wait_state(s, "u", 1, 1, ADLI_MEMBER_INTERRUPTED));
+    CHECK_INT(view(s, "u", 1, 1).cause, ADLI_CAUSE_NODE_LOST);
+    CHECK_INT(view(s, "u", 1, 0).state, ADLI_MEMBER_READY);
+    REQUIRE_OK(s->backend->ops->nodes(s->backend->self, &nodes, &count));
+    CHECK_INT(count, 1);
+    CHECK_FAILS(start(s, "next", 1, 2), ADL_ENOENT, "no node b");
+    CHECK_FAILS(start(s, "gone", 1, 1), ADL_ENOENT, "deleted");
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
+static int refuse(void *user, const char *method, const char *path, bool done)
+{
+    return !done && strcmp(method, "POST") == 0 && strstr(path, "/pods") ? *(int *)user : 0;
+}
+
+TEST(what_the_server_refuses_is_told)
+{
+    site *s = open_site();
+    int code = 422;
+    REQUIRE(s);
+    s->fake.hook = refuse;
+    s->fake.hook_user = &code;
+    CHECK_OK(start(s, "u", 1, 1));
+    CHECK_INT(view(s, "u", 1, 0).state, ADLI_MEMBER_FAILED);
+    CHECK_INT(view(s, "u", 1, 0).cause, ADLI_CAUSE_CANNOT_RUN);
+    CHECK_OK(start(s, "u", 1, 1));
+    s->backend->ops->forget(s->backend->self, "u", 1);
+    CHECK_INT(view(s, "u", 1, 0).member, -1);
+    code = 409; /* somebody made it, and we have not seen it yet */
+    CHECK_OK(start(s, "v", 1, 1));
+    CHECK_INT(view(s, "v", 1, 0).state, ADLI_MEMBER_WAITING);
+    close_site(s);
+}
