@@ -1,23 +1,9 @@
 #!/usr/bin/env bash
 # `adaptdl run` and `adaptdl scale` with real training programs: output, growing, interrupting and
 # resuming, replicas that are killed, and mistakes on the command line.
-set -u
-bin=${ADAPTDL_BIN:-build/release/bin}
-adaptdl=$bin/adaptdl
-tmp=$(mktemp -d)
-export XDG_RUNTIME_DIR=$tmp OMP_WAIT_POLICY=passive
-unset ADAPTDL_CHECKPOINT_PATH OMP_NUM_THREADS
-failed=0 pid=
+. "$(dirname "$0")/../launched.sh"
 # A copy whose path nobody else's process has, so that what is left behind can be found.
 cp "$bin/../examples/mnist" "$bin/../examples/cifar10_resnet9" "$tmp" || exit 1
-clean_up() {
-    [ -n "$pid" ] && kill -KILL "$pid" 2>/dev/null
-    rm -rf "$tmp"
-}
-trap clean_up EXIT
-
-ok() { echo "ok - $1"; }
-not_ok() { echo "not ok - $1: $2"; sed 's/^/# /' "$tmp/log" | tail -n 15; failed=1; }
 # check NAME WANTED-EXIT PATTERN...: the last run's rc, and patterns that its lines must have
 check() {
     local name=$1 wanted=$2 pattern
@@ -31,27 +17,6 @@ check() {
 run() { timeout -k 5 180 "$adaptdl" run "$@" >"$tmp/log" 2>&1 </dev/null; rc=$?; }
 # Without timeout(1) in between, which would pass a signal on twice.
 begin() { "$adaptdl" run "$@" >"$tmp/log" 2>&1 </dev/null & pid=$!; }
-wait_for() { # pattern: until a line of the log matches, or the run has ended
-    for _ in $(seq 1200); do
-        grep -qE -- "$1" "$tmp/log" && return 0
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.1
-    done
-    grep -qE -- "$1" "$tmp/log"
-}
-end() { # the end of what begin began, into rc
-    for _ in $(seq 1800); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
-    kill -KILL $pid 2>/dev/null && echo "adaptdl run: hung, killed by the test" >>"$tmp/log"
-    wait $pid 2>/dev/null
-    rc=$?
-    pid=
-}
-replica() { # rank: its process
-    local child
-    for child in $(pgrep -P $pid); do
-        tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -qx "ADAPTDL_REPLICA_RANK=$1" && echo "$child"
-    done
-}
 digits=("$tmp/mnist" --examples 600 --threads 1)
 # The same without a launcher that it knows of: it cannot go on when the world changes, and is restarted.
 alone=(env -u ADAPTDL_WORLD_SOCKET "${digits[@]}")

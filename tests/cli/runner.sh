@@ -1,44 +1,9 @@
 #!/usr/bin/env bash
 # The runner in C under `adaptdl run`: resized by `adaptdl scale`, a replica killed, interrupted and started
 # again. The logs have every epoch once, whatever happened, and TensorBoard reads them so.
-set -u
-bin=${ADAPTDL_BIN:-build/release/bin}
-adaptdl=$bin/adaptdl
-tmp=$(mktemp -d)
-export XDG_RUNTIME_DIR=$tmp OMP_WAIT_POLICY=passive
-unset ADAPTDL_CHECKPOINT_PATH OMP_NUM_THREADS
-failed=0 pid=
+. "$(dirname "$0")/../launched.sh"
 cp "$bin/../examples/cifar10_resnet9" "$tmp" || exit 1
-clean_up() {
-    [ -n "$pid" ] && kill -KILL "$pid" 2>/dev/null
-    rm -rf "$tmp"
-}
-trap clean_up EXIT
-
-ok() { echo "ok - $1"; }
-not_ok() { echo "not ok - $1: $2"; sed 's/^/# /' "$tmp/log" | tail -n 15; failed=1; }
 begin() { "$adaptdl" run --name runner-$$ "$@" >>"$tmp/log" 2>&1 </dev/null & pid=$!; }
-wait_for() { # pattern: until a line of the log matches, or the run has ended
-    for _ in $(seq 1800); do
-        grep -qE -- "$1" "$tmp/log" && return 0
-        kill -0 $pid 2>/dev/null || break
-        sleep 0.1
-    done
-    grep -qE -- "$1" "$tmp/log"
-}
-end() { # the end of what begin began, into rc
-    for _ in $(seq 3000); do kill -0 $pid 2>/dev/null || break; sleep 0.1; done
-    kill -KILL $pid 2>/dev/null && echo "adaptdl run: hung, killed by the test" >>"$tmp/log"
-    wait $pid 2>/dev/null
-    rc=$?
-    pid=
-}
-replica() { # rank: its process
-    local child
-    for child in $(pgrep -P $pid); do
-        tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -qx "ADAPTDL_REPLICA_RANK=$1" && echo "$child"
-    done
-}
 epochs=8
 logs=$tmp/logs
 program=("$tmp/cifar10_resnet9" --examples 320 --threads 1 --epochs $epochs --logdir "$logs")
