@@ -106,7 +106,6 @@ static int become(const char *pid, const adli_buf *environment, char **words)
     static char shell[] = "sh", *usual[] = {NULL, NULL};
     char path[64];
     const char *own = getenv("SHELL");
-    size_t count = 0;
     snprintf(path, sizeof path, "/proc/%s/cwd", pid);
     if (chdir(path) != 0)
         return problem("exec", EXIT_PROBLEM, "the directory of process %s: %s", pid,
@@ -114,8 +113,9 @@ static int become(const char *pid, const adli_buf *environment, char **words)
     clearenv();
     for (const char *v = next_variable(environment, NULL); v; v = next_variable(environment, v))
         if (strchr(v, '=') &&
-            strncmp(v, ADLI_REPLICA_MARK "=", sizeof ADLI_REPLICA_MARK) != 0) /* it is none */
-            count += putenv((char *)v) == 0;
+            strncmp(v, ADLI_REPLICA_MARK "=", sizeof ADLI_REPLICA_MARK) != 0 && /* it is none */
+            putenv((char *)v) != 0)
+            return problem("exec", EXIT_PROBLEM, "its environment: %s", strerror(errno));
     if (!words[0]) {
         usual[0] = own && *own ? (char *)own : shell;
         words = usual;
