@@ -67,22 +67,19 @@ static int run_backup(cli *c)
     return status;
 }
 
-/* Whoever holds this lock is the scheduler. */
-static int lock_out(const cli *c, const char *database)
+/* Whoever holds this lock is the scheduler. EXIT_DONE: nobody did. */
+static int lock_out(const cli *c, const char *database, int *fd)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%.*s/adaptdl-sched.pid", (int)(strrchr(database, '/') - database),
              database);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        problem(c->command->name, EXIT_PROBLEM, "%s: %s", path, strerror(errno));
-    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        problem(c->command->name, EXIT_REFUSED, "a scheduler uses %s: stop it first (adaptdl down)",
-                database);
-        close(fd);
-        fd = -1;
-    }
-    return fd;
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*fd < 0)
+        return problem(c->command->name, EXIT_PROBLEM, "%s: %s", path, strerror(errno));
+    if (flock(*fd, LOCK_EX | LOCK_NB) != 0)
+        return problem(c->command->name, EXIT_REFUSED,
+                       "a scheduler uses %s: stop it first (adaptdl down)", database);
+    return EXIT_DONE;
 }
 
 static int run_restore(cli *c)
@@ -93,15 +90,16 @@ static int run_restore(cli *c)
     int status = prepare(c, &force, &from, &database);
     if (!database)
         return status;
-    int lock = lock_out(c, database);
-    status = lock >= 0 ? EXIT_DONE : EXIT_REFUSED;
+    bool there = access(database, F_OK) == 0;
+    int lock;
+    status = lock_out(c, database, &lock);
     if (status == EXIT_DONE) {
         adl_status done = adli_store_restore(from, database);
         status = done == ADL_OK ? EXIT_DONE : failure(c, done);
     }
     if (status == EXIT_DONE)
-        printf("%s: restored from %s; what was there is %s.before-restore\n", database, from,
-               database);
+        printf("%s: restored from %s%s%s%s\n", database, from, there ? "; what was there is " : "",
+               there ? database : "", there ? ".before-restore" : "");
     if (lock >= 0)
         close(lock);
     free(database);

@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -78,7 +78,7 @@ static int open_listener(const cluster *k, pid_t *pid)
         *pid = local_listener(k);
         if (*pid <= 1)
             return -1;
-        int fd = pidfd_open(*pid, 0);
+        int fd = (int)syscall(SYS_pidfd_open, *pid, 0);
         if (fd >= 0 && local_listener(k) == *pid)
             return fd;
         if (fd >= 0)
@@ -90,7 +90,7 @@ static int open_listener(const cluster *k, pid_t *pid)
 
 static int end_process(int fd, pid_t pid)
 {
-    if (pidfd_send_signal(fd, SIGTERM, NULL, 0) != 0 && errno != ESRCH)
+    if (syscall(SYS_pidfd_send_signal, fd, SIGTERM, NULL, 0) != 0 && errno != ESRCH)
         return problem("down", EXIT_REFUSED, "process %ld: %s", (long)pid, strerror(errno));
     double until_s = adli_monotonic_s() + STOP_S, left_s;
     struct pollfd ended = {.fd = fd, .events = POLLIN};

@@ -23,9 +23,14 @@ static bool read_environment(const char *pid, adli_buf *out)
 {
     char path[64];
     ssize_t got;
+    struct stat info;
     snprintf(path, sizeof path, "/proc/%.20s/environ", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     adli_buf_clear(out);
+    if (fd >= 0 && (fstat(fd, &info) != 0 || info.st_uid != geteuid())) {
+        close(fd); /* another user's, whatever it claims to be */
+        return false;
+    }
     while (fd >= 0) {
         char piece[4096];
         got = read(fd, piece, sizeof piece);

@@ -339,21 +339,35 @@ static int present_type(const adli_core *core, const adli_kept_job *job)
     return info->placed_count > 0 ? adl_cluster_type(core->cluster, info->placed[0]) : 0;
 }
 
+/* The pool's number of a type; -1: no node has been of it. */
+static int known_type(const adli_core *core, const char *name)
+{
+    const char *const *names = adli_pool_type_names(core->pool);
+    for (int t = adli_pool_type_count(core->pool); t-- > 0;)
+        if (strcmp(names[t], name) == 0)
+            return t;
+    return -1;
+}
+
 /* The points with the pool's numbers of device types. A point that names none was measured where the job is
- * now, as far as anybody knows. NULL: no memory. */
+ * now, as far as anybody knows. Types that no node has had are left out: a report is only a claim, and must
+ * not make the cluster one of several types. NULL: no memory. */
 static adl_profile_point *typed_points(const adli_core *core, const adli_hints_data *hints,
-                                       int present)
+                                       int present, size_t *count)
 {
     int index[ADL_MAX_TYPES] = {present};
     adl_profile_point *points =
         adli_memdup(hints->profile, hints->profile_count, sizeof *hints->profile);
     for (int t = 1; t < hints->type_count; t++)
-        if (adli_pool_type_of(core->pool, hints->types[t], &index[t]) != ADL_OK) {
-            free(points);
-            return NULL;
-        }
-    for (size_t i = 0; points && i < hints->profile_count; i++)
-        points[i].type = index[points[i].type];
+        index[t] = known_type(core, hints->types[t]);
+    *count = 0;
+    for (size_t i = 0; points && i < hints->profile_count; i++) {
+        int type = index[points[i].type];
+        if (type < 0)
+            continue;
+        points[*count] = points[i];
+        points[(*count)++].type = type;
+    }
     return points;
 }
 
@@ -364,7 +378,8 @@ void adli_core_report(adli_core *core, adli_kept_job *job)
     adl_job_report report = {.size = sizeof report,
                              .restart_cost_s = job->restart_cost_s,
                              .type = present_type(core, job)};
-    adl_profile_point *points = typed_points(core, hints, report.type);
+    size_t count;
+    adl_profile_point *points = typed_points(core, hints, report.type, &count);
     if (!points) {
         adli_say(ADL_LOG_WARNING, "job %s: no memory for its report", job->id);
         return;
@@ -374,7 +389,7 @@ void adli_core_report(adli_core *core, adli_kept_job *job)
         report.model = hints->model;
         report.limits = hints->limits;
         report.profile = points;
-        report.profile_count = hints->profile_count;
+        report.profile_count = count;
         report.max_profiled = hints->max_profiled;
         report.progress = isfinite(hints->progress) ? hints->progress : 0;
         if (hints->iterations_per_epoch > 0) {

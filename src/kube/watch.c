@@ -69,7 +69,10 @@ static bool take_page(adli_kube_watch *watch)
     watch->begun = true;
     const json_t *metadata = json_object_get(root, "metadata"),
                  *items = json_object_get(root, "items");
-    json_array_foreach(items, i, item) watch->ops.object(watch->user, item, false);
+    json_array_foreach(items, i, item)
+    {
+        watch->ops.object(watch->user, item, false);
+    }
     const char *next = json_string_value(json_object_get(metadata, "continue"));
     adli_buf_clear(&watch->next);
     if (next)

@@ -147,6 +147,8 @@ bool adli_room_spread(adli_room *room, adli_plan *plan, int job, int replicas, b
                 best = t;
             }
         }
+        if (best < 0) /* no speedup is a number */
+            return false;
         tried[best] = true;
         if (spread_on(room, plan, job, best, replicas, exclusive))
             return true;

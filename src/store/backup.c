@@ -29,7 +29,8 @@ static adl_status copy_to(sqlite3 *from, const char *to)
     if (status != ADL_OK)
         return status;
     close(fd);
-    if (sqlite3_open_v2(to, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK)
+    /* Without NOFOLLOW, which refuses a link anywhere in the name: the file itself is one that we made. */
+    if (sqlite3_open_v2(to, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         status = failed(to, db, "open");
     sqlite3_backup *backup =
         status == ADL_OK ? sqlite3_backup_init(db, "main", from, "main") : NULL;
@@ -106,12 +107,17 @@ static adl_status set_aside(const char *path, const char *aside)
 {
     static const char *const parts[] = {"-wal", "-shm", ""};
     char from[PATH_MAX], to[PATH_MAX];
+    if (access(path, F_OK) != 0)
+        return ADL_OK;
     for (size_t i = 0; i < ADLI_COUNT(parts); i++) {
         if (snprintf(from, sizeof from, "%s%s", path, parts[i]) >= (int)sizeof from ||
             snprintf(to, sizeof to, "%s%s", aside, parts[i]) >= (int)sizeof to)
             return adli_fail(ADL_EINVAL, "%s: the name is too long", path);
-        if (rename(from, to) != 0 && errno != ENOENT)
+        if (rename(from, to) == 0)
+            continue;
+        if (errno != ENOENT)
             return adli_fail(ADL_EIO, "%s: %s", from, strerror(errno));
+        unlink(to); /* the log of an earlier one would be taken for this one's */
     }
     return ADL_OK;
 }
@@ -137,8 +143,9 @@ adl_status adli_store_restore(const char *from, const char *path)
 bool adli_store_present(const adli_store *store)
 {
     struct stat info;
-    return lstat(store->path, &info) == 0 && info.st_ino == store->inode &&
-           info.st_dev == store->device;
+    if (lstat(store->path, &info) != 0)
+        return errno != ENOENT;
+    return info.st_ino == store->inode && info.st_dev == store->device;
 }
 
 adl_status adli_store_rescue(adli_store *store, const char *to)

@@ -152,7 +152,7 @@ static adl_status keep_old(adli_store *store, int64_t version)
         return adli_fail(ADL_EINVAL, "%s: the name is too long", store->path);
     adl_status status = adli_store_backup(store->path, old, true);
     if (status == ADL_OK)
-        adli_say(ADL_LOG_INFO, "%s: upgraded from version %lld; as it was: %s", store->path,
+        adli_say(ADL_LOG_INFO, "%s: is upgraded from version %lld; as it was: %s", store->path,
                  (long long)version, old);
     return status;
 }

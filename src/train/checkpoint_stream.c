@@ -222,7 +222,7 @@ adl_status adl_source_text(adl_source *source, char *out, size_t capacity)
 {
     adl_source before = *source;
     uint32_t length;
-    const void *text;
+    const void *text = NULL;
     adl_status status = adl_source_u32(source, &length);
     if (status != ADL_OK)
         return status;

@@ -36,6 +36,8 @@ check up 0 '' "$adl" up --nodes 1 --slots 1
 if submit first; then ok submit; else not_ok submit "the job did not succeed"; fi
 check backup_in_use 0 'a.sqlite: the jobs of' "$adl" backup "$tmp/a.sqlite"
 check backup_exists 1 'exists already' "$adl" backup "$tmp/a.sqlite"
+mkdir "$tmp/real"; ln -s real "$tmp/linked"
+check backup_through_a_link 0 'b.sqlite: the jobs of' "$adl" backup "$tmp/linked/b.sqlite"
 check backup_forced 0 '' "$adl" backup -f "$tmp/a.sqlite"
 check restore_in_use 6 'stop it first' "$adl" restore "$tmp/a.sqlite"
 if submit second; then ok submit_second; else not_ok submit_second "the job did not succeed"; fi

@@ -409,7 +409,11 @@ TEST(what_jobs_measure_is_kept_by_device_type)
     CHECK(strstr(group->env, "ADAPTDL_DEVICE_TYPE=a100") != NULL);
     REQUIRE_OK(report_on(&w, "moves", POINT("t4", "1.0") "," POINT("a100", "0.25"), 0.25));
     step(&w, 60);
-    REQUIRE_OK(reopen(&w)); /* it is saved by type */
+    REQUIRE_OK(report_on(
+        &w, "moves", POINT("t4", "1.0") "," POINT("a100", "0.25") "," POINT("h900", "1e-6"), 0.25));
+    step(&w, 60);
+    CHECK_INT(adli_pool_type_count(w.core->pool), 2); /* no node is an h900 */
+    REQUIRE_OK(reopen(&w));                           /* it is saved by type */
     CHECK_INT(adli_pool_type_count(w.core->pool), 2);
     adli_buf pool;
     adli_buf_init(&pool, 1 << 20);
