@@ -22,6 +22,9 @@ class Job(TypedDict, total=False):
     minReplicas: int
     maxReplicas: Optional[int]
     preemptible: bool
+    priority: float
+    suspend: str
+    metrics: Dict[str, Dict[str, Any]]
     resources: Dict[str, int]
     command: List[str]
     train: Optional[Dict[str, Any]]
