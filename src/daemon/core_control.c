@@ -155,17 +155,23 @@ static void take_changes(adli_core *core)
         core->visits++;
         TAILQ_REMOVE(&core->changed, job, changed);
         job->is_changed = false;
-        if (job->number >= 0) {
-            if (job->deleted_new)
-                adl_cluster_delete(core->cluster, job->number);
-            if (job->asked_new)
-                take_asked(core, job);
-            if (job->hints_new)
-                adli_core_report(core, job);
-            adli_core_touch(core, job);
-        } else if (job->deleted)
-            adli_core_stage(core, job, STAGE_DOOMED);
+        bool deleted = job->deleted_new, reported = job->hints_new, asked = job->asked_new;
         job->deleted_new = job->hints_new = job->asked_new = false;
+        if (job->number < 0) {
+            if (job->deleted)
+                adli_core_stage(core, job, STAGE_DOOMED);
+            continue;
+        }
+        if (deleted)
+            adl_cluster_delete(core->cluster, job->number);
+        if (asked)
+            take_asked(core, job);
+        if (reported) {
+            pthread_mutex_unlock(&core->lock);
+            adli_core_report(core, job);
+            pthread_mutex_lock(&core->lock);
+        }
+        adli_core_touch(core, job);
     }
     pthread_mutex_unlock(&core->lock);
 }

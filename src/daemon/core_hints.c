@@ -371,24 +371,23 @@ static adl_profile_point *typed_points(const adli_core *core, const adli_hints_d
     return points;
 }
 
-/* Tells the cluster. The controller's, under lock. */
-void adli_core_report(adli_core *core, adli_kept_job *job)
+/* What the cluster is told; the profile is copied, to be freed. Under lock. */
+static adl_job_report make_report(const adli_core *core, const adli_kept_job *job,
+                                  adl_profile_point **profile)
 {
     const adli_hints_data *hints = &job->hints;
     adl_job_report report = {.size = sizeof report,
                              .restart_cost_s = job->restart_cost_s,
                              .type = present_type(core, job)};
     size_t count;
-    adl_profile_point *points = typed_points(core, hints, report.type, &count);
-    if (!points) {
-        adli_say(ADL_LOG_WARNING, "job %s: no memory for its report", job->id);
-        return;
-    }
+    *profile = typed_points(core, hints, report.type, &count);
+    if (!*profile)
+        adli_say(ADL_LOG_WARNING, "job %s: no memory for its measurements", job->id);
     if (hints->known) {
         report.has_model = has_model(hints);
         report.model = hints->model;
         report.limits = hints->limits;
-        report.profile = points;
+        report.profile = *profile;
         report.profile_count = count;
         report.max_profiled = hints->max_profiled;
         report.progress = isfinite(hints->progress) ? hints->progress : 0;
@@ -402,9 +401,19 @@ void adli_core_report(adli_core *core, adli_kept_job *job)
         adl_job_spec spec = adli_core_sched_spec(core, job);
         report.max_profiled = spec.fixed_replicas;
     }
+    return report;
+}
+
+/* The cluster is the controller's own: nobody has to wait while it fits a model. */
+void adli_core_report(adli_core *core, adli_kept_job *job)
+{
+    adl_profile_point *profile = NULL;
+    pthread_mutex_lock(&core->lock);
+    adl_job_report report = make_report(core, job, &profile);
+    pthread_mutex_unlock(&core->lock);
     if (adl_cluster_report(core->cluster, job->number, &report) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "%s", adl_error());
-    free(points);
+    free(profile);
 }
 
 void adli_core_train(adli_kept_job *job)

@@ -363,6 +363,7 @@ ADL_MUST adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, i
 ADL_MUST adl_status adli_hints_parse(const char *text, size_t length, adli_hints_data *out,
                                      adli_buf *kept);
 void adli_hints_fini(adli_hints_data *hints);
+/* Tells the cluster what is known of the job. The controller's, without lock. */
 void adli_core_report(adli_core *core, adli_kept_job *job);
 /* Recomputes job->train for its present replicas. Under lock. */
 void adli_core_train(adli_kept_job *job);

@@ -20,4 +20,9 @@ static inline void adli_perf_set(adl_perf_params *perf, int index, double value)
     ((double *)perf)[index] = value;
 }
 
+/* Jobs of one program on one kind of device are slower or faster than each other, by less than exp(most_off); what is
+ * not so is a ratio of measured to modelled times that differs from configuration to configuration (root mean square
+ * of its logarithm). Beyond these it is another program. */
+static const double adli_most_off = 2.5, adli_most_spread = 0.7;
+
 #endif

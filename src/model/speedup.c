@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+#include "model/speedup.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ typedef struct type_memo {
 } type_memo;
 
 struct adl_speedup {
+    int holders;
     int first; /* the first type with a model; -1: none */
     int max_replicas;
     double base; /* goodput of one replica of the first type */
@@ -221,7 +223,8 @@ adl_status adl_speedup_new_types(const adl_type_model *types, size_t type_count,
     adl_speedup *speedup = adli_calloc(1, sizeof *speedup);
     if (!speedup)
         return adli_fail_memory("speedup of a job");
-    *speedup = (adl_speedup){.first = -1, .max_replicas = max_replicas, .type_count = type_count};
+    *speedup = (adl_speedup){
+        .holders = 1, .first = -1, .max_replicas = max_replicas, .type_count = type_count};
     speedup->memo_size = max_replicas < MEMO_SIZE / 2 ? 2 * (size_t)max_replicas + 2 : MEMO_SIZE;
     for (size_t t = type_count; t-- > 0;)
         speedup->first = types[t].model ? (int)t : speedup->first;
@@ -246,9 +249,15 @@ adl_status adl_speedup_new(const adl_goodput *model, const adl_batch_limits *lim
     return adl_speedup_new_types(&only, 1, max_replicas, out);
 }
 
+adl_speedup *adli_speedup_share(adl_speedup *speedup)
+{
+    speedup->holders++;
+    return speedup;
+}
+
 void adl_speedup_free(adl_speedup *speedup)
 {
-    if (!speedup)
+    if (!speedup || --speedup->holders > 0)
         return;
     for (size_t t = 0; speedup->types && t < speedup->type_count; t++) {
         free(speedup->types[t].residuals[1]);

@@ -72,6 +72,7 @@ static void entry_free(adli_pool_entry *entry)
         free(entry->types[t].points);
         free(entry->types[t].bins);
     }
+    adl_speedup_free(entry->common);
     free(entry->application);
     free(entry);
 }
@@ -166,7 +167,7 @@ adl_status adli_pool_entry_new(adli_pool *pool, const char *application, double 
 
 /* ---- members ---- */
 
-static void attach(adli_pool *pool, adli_pool_member *member, adli_pool_entry *entry)
+void adli_pool_attach(adli_pool *pool, adli_pool_member *member, adli_pool_entry *entry)
 {
     if (member->entry == entry)
         return;
@@ -193,7 +194,7 @@ adl_status adli_pool_join(adli_pool *pool, const char *application, adli_pool_me
     member->application = name;
     member->id = ++pool->clock;
     if (pool->shares && name[0])
-        attach(pool, member, find_by_name(pool, name));
+        adli_pool_attach(pool, member, find_by_name(pool, name));
     return ADL_OK;
 }
 
@@ -201,7 +202,7 @@ void adli_pool_leave(adli_pool *pool, adli_pool_member *member)
 {
     if (!member)
         return;
-    attach(pool, member, NULL);
+    adli_pool_attach(pool, member, NULL);
     free(member->points);
     free(member->application);
     free(member);
@@ -229,180 +230,12 @@ bool adli_pool_alone(const adli_pool_member *member)
     return member->alone;
 }
 
-/* ---- points ---- */
+/* ---- learning ---- */
 
 static bool same_point(const adl_profile_point *a, const adl_profile_point *b)
 {
     return a->nodes == b->nodes && a->replicas == b->replicas && a->local_bsz == b->local_bsz;
 }
-
-/* What has changed in an entry must be fitted again before it is used. */
-static void touch(adli_pool *pool, adli_pool_entry *entry, int type)
-{
-    entry->types[type].stale = true;
-    entry->version = ++pool->clock;
-}
-
-/* The residual of one point against the fit. */
-static double log_ratio(const adl_perf_params *fit, const adl_profile_point *point)
-{
-    adl_shape shape = adl_shape_of(point->nodes, point->replicas);
-    return log(point->optim_time_s) - log(adl_optim_time(fit, shape, point->local_bsz));
-}
-
-/* Mean residuals by (R, multi): few, so a linear search is enough. */
-static adli_pool_bin *bin_of(const adli_pool_type *on, const adl_profile_point *point)
-{
-    for (size_t i = 0; i < on->bin_count; i++)
-        if (on->bins[i].at.replicas == point->replicas &&
-            (on->bins[i].at.nodes > 1) == (point->nodes > 1))
-            return &on->bins[i];
-    return NULL;
-}
-
-static adl_status fill_bins(adli_pool_type *on)
-{
-    if (adli_grow(&on->bins, &on->bin_capacity, on->count, sizeof *on->bins) != 0)
-        return adli_fail_memory("pool of models");
-    on->bin_count = 0;
-    for (size_t i = 0; i < on->count; i++) {
-        const adl_profile_point *point = &on->points[i].at;
-        adli_pool_bin *bin = bin_of(on, point);
-        if (!bin) {
-            bin = &on->bins[on->bin_count++];
-            *bin = (adli_pool_bin){.at = *point};
-        }
-        bin->residual += (log_ratio(&on->fit, point) - bin->residual) / ++bin->count;
-    }
-    return ADL_OK;
-}
-
-adl_status adli_pool_fit(adli_pool_type *on)
-{
-    if (!on->stale)
-        return ADL_OK;
-    on->fitted = false;
-    on->stale = false;
-    on->bin_count = 0;
-    on->max_profiled = 0;
-    if (on->count == 0)
-        return ADL_OK;
-    adl_profile_point points[ADLI_POOL_POINTS_MAX];
-    for (size_t i = 0; i < on->count; i++) {
-        points[i] = on->points[i].at;
-        if (points[i].replicas > on->max_profiled)
-            on->max_profiled = points[i].replicas;
-    }
-    adl_fit_result result;
-    adl_status status = adl_fit(points, on->count, &result);
-    if (status == ADL_OK) {
-        on->fit = result.perf;
-        status = fill_bins(on);
-    }
-    on->fitted = status == ADL_OK;
-    on->stale = status != ADL_OK;
-    return status;
-}
-
-/* delta(job) on a type and how far its points are from it (root mean square). Returns how many points
- * it has there. */
-static int compare(const adli_pool_type *on, const adli_pool_member *member, int type,
-                   double *delta, double *spread)
-{
-    double sum = 0, squares = 0;
-    int used = 0;
-    for (size_t i = 0; on->fitted && i < member->count; i++) {
-        const adl_profile_point *point = &member->points[i];
-        if (point->type != type)
-            continue;
-        const adli_pool_bin *bin = bin_of(on, point);
-        double off = log_ratio(&on->fit, point) - (bin ? bin->residual : 0);
-        sum += off;
-        squares += off * off;
-        used++;
-    }
-    *delta = used ? sum / used : 0;
-    *spread = used ? sqrt(fmax(squares / used - *delta * *delta, 0)) : 0;
-    return used;
-}
-
-double adli_pool_delta(const adli_pool_type *on, const adli_pool_member *member, int type)
-{
-    double delta, spread;
-    compare(on, member, type, &delta, &spread);
-    return delta;
-}
-
-/* ---- who does not belong ---- */
-
-static void take_back(adli_pool *pool, adli_pool_entry *entry, uint64_t id)
-{
-    for (int t = 0; t < ADL_MAX_TYPES; t++) {
-        adli_pool_type *on = &entry->types[t];
-        size_t kept = 0;
-        for (size_t i = 0; i < on->count; i++)
-            if (on->points[i].by != id)
-                on->points[kept++] = on->points[i];
-        bool limits = on->has_limits && on->limits_by == id;
-        if (kept == on->count && !limits)
-            continue;
-        on->count = kept;
-        on->has_limits &= !limits;
-        touch(pool, entry, t);
-    }
-    if (entry->has_grad && entry->grad_by == id) {
-        entry->has_grad = false; /* the next report brings them */
-        entry->version = ++pool->clock;
-    }
-}
-
-/* Are all points of others than this one the work of a single one? */
-static bool one_other(const adli_pool_entry *entry, uint64_t besides, uint64_t *other)
-{
-    bool found = false;
-    for (int t = 0; t < ADL_MAX_TYPES; t++)
-        for (size_t i = 0; i < entry->types[t].count; i++) {
-            uint64_t by = entry->types[t].points[i].by;
-            if (by == besides)
-                continue;
-            if (found && by != *other)
-                return false;
-            *other = by;
-            found = true;
-        }
-    return found;
-}
-
-/* The job's measurements contradict the pool's. It goes; and where the pool is the work of one single
- * other job, nobody can say which of the two is the odd one, so that one's points go too. */
-static void part(adli_pool *pool, adli_pool_member *member)
-{
-    adli_pool_entry *entry = member->entry;
-    uint64_t other = 0;
-    bool single = one_other(entry, member->id, &other);
-    take_back(pool, entry, member->id);
-    if (single)
-        take_back(pool, entry, other);
-    member->alone = true;
-    attach(pool, member, NULL);
-    member->version = ++pool->clock;
-}
-
-/* Larger than any spread between jobs of one program on one kind of device. */
-static const double most_delta = 2.5, most_spread = 0.7;
-
-static bool contradicts(const adli_pool_member *member)
-{
-    for (int t = 0; t < ADL_MAX_TYPES; t++) {
-        double delta, spread;
-        int used = compare(&member->entry->types[t], member, t, &delta, &spread);
-        if (used > 0 && (fabs(delta) > most_delta || (used > 2 && spread > most_spread)))
-            return true;
-    }
-    return false;
-}
-
-/* ---- learning ---- */
 
 /* Stores a point as a job with delta 0 would have measured it. A job measures a configuration for hours,
  * and its mean gets better: its point follows. */
@@ -427,7 +260,7 @@ static adl_status add_point(adli_pool *pool, const adli_pool_member *member,
     point.accum_time_s *= exp(-delta);
     point.optim_time_s *= exp(-delta);
     on->points[at] = (adli_pool_point){point, own->optim_time_s, member->id};
-    touch(pool, member->entry, own->type);
+    adli_pool_touch(pool, member->entry, own->type);
     return ADL_OK;
 }
 
@@ -463,7 +296,7 @@ static adl_status find_entry(adli_pool *pool, adli_pool_member *member)
     adl_status status = ADL_OK;
     if (!entry)
         status = adli_pool_entry_new(pool, member->application, init, &member->limits, &entry);
-    attach(pool, member, entry);
+    adli_pool_attach(pool, member, entry);
     return status;
 }
 
@@ -510,8 +343,8 @@ adl_status adli_pool_tell(adli_pool *pool, adli_pool_member *member, const adli_
         return status;
     for (int t = 0; t < ADL_MAX_TYPES && status == ADL_OK; t++)
         status = adli_pool_fit(&member->entry->types[t]);
-    if (status == ADL_OK && contradicts(member)) {
-        part(pool, member);
+    if (status == ADL_OK && adli_pool_contradicts(member)) {
+        adli_pool_part(pool, member);
         return ADL_OK;
     }
     share_facts(member, type);

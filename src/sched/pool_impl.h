@@ -49,7 +49,11 @@ typedef struct adli_pool_entry {
     int finished;
     int members;
     uint64_t version; /* grows with every change */
-    uint64_t used;    /* when it was last heard of */
+    /* What jobs that have not reported yet know: all of them the same, and there may be very many. NULL: not made. */
+    adl_speedup *common;
+    uint64_t common_version; /* of version, for so many replicas */
+    int common_most;
+    uint64_t used; /* when it was last heard of */
 } adli_pool_entry;
 
 struct adli_pool {
@@ -85,6 +89,13 @@ ADL_MUST adl_status adli_pool_entry_new(adli_pool *pool, const char *application
 bool adli_pool_usable(const adl_profile_point *point);
 /* Forgets every application and device type. No member may be attached to one. */
 void adli_pool_clear(adli_pool *pool);
+/* The member learns from this entry (NULL: from none) from now on. */
+void adli_pool_attach(adli_pool *pool, adli_pool_member *member, adli_pool_entry *entry);
+/* What has changed in an entry must be fitted again before it is used. */
+void adli_pool_touch(adli_pool *pool, adli_pool_entry *entry, int type);
+/* Do the job's measurements fit no delta? Then it parts. */
+bool adli_pool_contradicts(const adli_pool_member *member);
+void adli_pool_part(adli_pool *pool, adli_pool_member *member);
 /* Brings the fit up to date. */
 ADL_MUST adl_status adli_pool_fit(adli_pool_type *on);
 double adli_pool_delta(const adli_pool_type *on, const adli_pool_member *member, int type);

@@ -10,11 +10,29 @@
 
 enum { VERSION = 1 };
 
-/* One point: [type, N, R, m, accum_time, optim_time]. */
-enum { POINT_FIELDS = 6 };
+/* One point: [type, N, R, m, accum_time, optim_time, teacher]. Teachers of an entry are numbered from 0, so that it is
+ * known later whether one or several say a thing. Without, as it was once: nobody knows who. */
+enum {
+    POINT_FIELDS = 7,
+    POINT_FIELDS_ONCE = 6,
+    TEACHERS_MAX = ADL_MAX_TYPES * ADLI_POOL_POINTS_MAX
+};
+
+/* The number of a teacher among those of the entry's points; a new one for a new one. */
+static int teacher_of(uint64_t by, uint64_t *teachers, int *count)
+{
+    int at = 0;
+    while (at < *count && teachers[at] != by)
+        at++;
+    if (at == *count)
+        teachers[(*count)++] = by;
+    return at;
+}
 
 static void put_points(const adli_pool_entry *entry, adli_buf *out)
 {
+    uint64_t teachers[TEACHERS_MAX];
+    int teacher_count = 0;
     adli_jw_open(out, "points", '[');
     for (int t = 0; t < ADL_MAX_TYPES; t++)
         for (size_t i = 0; i < entry->types[t].count; i++) {
@@ -26,6 +44,8 @@ static void put_points(const adli_pool_entry *entry, adli_buf *out)
             adli_jw_number(out, NULL, point->local_bsz);
             adli_jw_number(out, NULL, point->accum_time_s);
             adli_jw_number(out, NULL, point->optim_time_s);
+            adli_jw_int(out, NULL,
+                        teacher_of(entry->types[t].points[i].by, teachers, &teacher_count));
             adli_jw_close(out, ']');
         }
     adli_jw_close(out, ']');
@@ -64,12 +84,13 @@ adl_status adli_pool_save(const adli_pool *pool, adli_buf *out)
 }
 
 static adl_status read_point(const json_t *list, const int *types, int type_count,
-                             adl_profile_point *out)
+                             adl_profile_point *out, int *teacher)
 {
-    double values[POINT_FIELDS];
-    if (json_array_size(list) != POINT_FIELDS)
+    double values[POINT_FIELDS] = {0};
+    size_t count = json_array_size(list);
+    if (count != POINT_FIELDS && count != POINT_FIELDS_ONCE)
         return adli_fail(ADL_EINVAL, "a point must be a list of %d numbers", POINT_FIELDS);
-    for (size_t i = 0; i < POINT_FIELDS; i++) {
+    for (size_t i = 0; i < count; i++) {
         adl_status status = adli_json_number(json_array_get(list, i), "point", &values[i]);
         if (status != ADL_OK)
             return status;
@@ -85,20 +106,25 @@ static adl_status read_point(const json_t *list, const int *types, int type_coun
                                .local_bsz = values[3],
                                .accum_time_s = values[4],
                                .optim_time_s = values[5]};
+    if (!(values[6] >= 0 && values[6] < TEACHERS_MAX))
+        return adli_fail(ADL_EINVAL, "a point is of teacher %g", values[6]);
+    *teacher = count == POINT_FIELDS ? (int)values[6] : -1;
     if (!adli_pool_usable(out))
         return adli_fail(ADL_EINVAL, "a point is not one that could have been measured");
     return ADL_OK;
 }
 
-static adl_status read_points(const json_t *item, const int *types, int type_count,
+static adl_status read_points(adli_pool *pool, const json_t *item, const int *types, int type_count,
                               adli_pool_entry *entry)
 {
     const json_t *list;
+    uint64_t first = pool->clock + 1; /* numbers that no member will get */
     adl_status status =
         adli_json_array(item, "points", ADL_MAX_TYPES * ADLI_POOL_POINTS_MAX, &list);
     for (size_t i = 0; status == ADL_OK && i < json_array_size(list); i++) {
         adl_profile_point point;
-        status = read_point(json_array_get(list, i), types, type_count, &point);
+        int teacher;
+        status = read_point(json_array_get(list, i), types, type_count, &point, &teacher);
         if (status != ADL_OK)
             return adli_wrap(status, "points[%zu]", i);
         adli_pool_type *on = &entry->types[point.type];
@@ -106,8 +132,12 @@ static adl_status read_points(const json_t *item, const int *types, int type_cou
             continue;
         if (adli_grow(&on->points, &on->capacity, on->count + 1, sizeof *on->points) != 0)
             return adli_fail_memory("pool of models");
-        on->points[on->count++] =
-            (adli_pool_point){point, point.optim_time_s, ADLI_POOL_TEACHER_GONE};
+        uint64_t by = teacher < 0 ? ADLI_POOL_TEACHER_GONE : first + (uint64_t)teacher;
+        if (by > pool->clock)
+            pool->clock = by;
+        /* gradients are the work of whoever taught the points, if that was one */
+        entry->grad_by = i == 0 || by == entry->grad_by ? by : ADLI_POOL_TEACHER_GONE;
+        on->points[on->count++] = (adli_pool_point){point, point.optim_time_s, by};
         on->stale = true;
     }
     return status;
@@ -152,7 +182,7 @@ static adl_status read_entry(adli_pool *pool, const json_t *item, const int *typ
     entry->grad_by = ADLI_POOL_TEACHER_GONE;
     entry->work_sum = work;
     entry->finished = finished;
-    return read_points(item, types, type_count, entry);
+    return read_points(pool, item, types, type_count, entry);
 }
 
 static adl_status read_all(adli_pool *pool, const json_t *root)

@@ -2,6 +2,7 @@
 #include "sched/pool_impl.h"
 
 #include "base/mem.h"
+#include "model/speedup.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -176,12 +177,9 @@ static void guess_speeds(adli_pool *pool, adl_type_model *types, int count)
         types[t].speed = types[t].model ? 1 : speed_ratio(pool, t, first);
 }
 
-adl_status adli_pool_model(adli_pool *pool, adli_pool_member *member, int type_count,
-                           int max_replicas, adl_speedup **out)
+static adl_status make_model(adli_pool *pool, const adli_pool_member *member, int type_count,
+                             int max_replicas, adl_speedup **out)
 {
-    *out = NULL;
-    if (adli_pool_version(pool, member) == 0)
-        return adli_fail(ADL_ESTATE, "nothing is known of the job");
     type_view views[ADL_MAX_TYPES] = {0};
     adl_type_model types[ADL_MAX_TYPES] = {0};
     adl_status status = ADL_OK;
@@ -194,4 +192,29 @@ adl_status adli_pool_model(adli_pool *pool, adli_pool_member *member, int type_c
     for (int t = 0; t < type_count; t++)
         free(views[t].points);
     return status;
+}
+
+adl_status adli_pool_model(adli_pool *pool, adli_pool_member *member, int type_count,
+                           int max_replicas, adl_speedup **out)
+{
+    *out = NULL;
+    if (adli_pool_version(pool, member) == 0)
+        return adli_fail(ADL_ESTATE, "nothing is known of the job");
+    adli_pool_entry *entry = member->entry;
+    /* on several types it depends on other applications too */
+    if (member->heard || !entry || type_count > 1)
+        return make_model(pool, member, type_count, max_replicas, out);
+    bool same = entry->common && entry->common_version == entry->version &&
+                entry->common_most == max_replicas;
+    if (!same) {
+        adl_status status = make_model(pool, member, type_count, max_replicas, out);
+        if (status != ADL_OK)
+            return status;
+        adl_speedup_free(entry->common);
+        entry->common = *out;
+        entry->common_version = entry->version;
+        entry->common_most = max_replicas;
+    }
+    *out = adli_speedup_share(entry->common);
+    return ADL_OK;
 }

@@ -45,10 +45,6 @@ adl_status adli_metrics_prior(adli_metrics *metrics, const char *text)
     return ADL_OK;
 }
 
-/* A job may be slower or faster than others of its kind; what is not so is a model whose ratio to the
- * measurements differs from configuration to configuration. */
-static const double most_off = 2.5, most_spread = 0.7;
-
 bool adli_prior_holds(const adl_perf_params *perf, const adl_profile_point *points, size_t count)
 {
     double sum = 0, squares = 0;
@@ -61,5 +57,5 @@ bool adli_prior_holds(const adl_perf_params *perf, const adl_profile_point *poin
     }
     double n = count > 0 ? (double)count : 1, mean = sum / n;
     double spread = sqrt(fmax(squares / n - mean * mean, 0));
-    return fabs(mean) <= most_off && spread <= most_spread; /* false for NaN */
+    return fabs(mean) <= adli_most_off && spread <= adli_most_spread; /* false for NaN */
 }

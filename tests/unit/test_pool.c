@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "sched/pool.h"
+#include "sched/pool_impl.h"
 
 static const adl_perf_params truth = {0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6};
 static const adl_batch_limits limits = {4096, 16, 256, true};
@@ -225,7 +225,7 @@ TEST(who_leaves_takes_gradients_and_limits_along)
     adli_pool_free(pool);
 }
 
-/* Who taught what was saved is forgotten: it counts as the work of one. */
+/* Nobody can say which of two is the odd one, also when one of them taught before a restart. */
 TEST(what_was_loaded_can_be_disowned)
 {
     adli_pool *pool;
@@ -256,6 +256,75 @@ TEST(what_was_loaded_can_be_disowned)
     adli_pool_leave(pool, member);
     adli_pool_free(pool);
     adli_buf_fini(&text);
+}
+
+/* What several have taught is not lost for one that disagrees, before a restart or after it. */
+TEST(one_that_disagrees_does_not_cost_what_several_taught)
+{
+    adli_pool *pool;
+    adli_pool_member *members[2], *odd, *next;
+    adl_profile_point points[TAUGHT], wrong[TAUGHT];
+    adli_buf text;
+    adli_buf_init(&text, 1 << 20);
+    teach(points, &truth, 1);
+    teach(wrong, &foreign, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    int type;
+    REQUIRE_OK(adli_pool_type_of(pool, "", &type));
+    for (int i = 0; i < 2; i++) { /* each brings something that the other did not measure */
+        REQUIRE_OK(adli_pool_join(pool, "x", &members[i]));
+        REQUIRE_OK(tell(pool, members[i], points + 2 * i, TAUGHT - 2));
+    }
+    REQUIRE_OK(adli_pool_save(pool, &text));
+    for (int i = 0; i < 2; i++)
+        adli_pool_leave(pool, members[i]);
+    adli_pool_free(pool);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_load(pool, text.data, text.length));
+    REQUIRE_OK(adli_pool_join(pool, "x", &odd));
+    CHECK(odd->id > 2); /* nobody's number is a teacher's */
+    REQUIRE_OK(tell(pool, odd, wrong, TAUGHT));
+    CHECK(adli_pool_alone(odd));
+    REQUIRE_OK(adli_pool_join(pool, "x", &next));
+    CHECK(adli_pool_version(pool, next) != 0);
+    adl_goodput prior;
+    CHECK(adli_pool_prior(pool, next, 0, &prior));
+    adli_pool_leave(pool, next);
+    adli_pool_leave(pool, odd);
+    adli_pool_free(pool);
+    adli_buf_fini(&text);
+}
+
+/* Jobs that wait know what others measured, and nothing else: ten thousand of them need no model each. */
+TEST(those_that_have_not_reported_share_a_model)
+{
+    adli_pool *pool;
+    adli_pool_member *member, *waits[2];
+    adl_profile_point points[TAUGHT];
+    adl_speedup *models[3];
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_join(pool, "x", &member));
+    REQUIRE_OK(tell(pool, member, points, TAUGHT / 2));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(adli_pool_join(pool, "x", &waits[i]));
+        REQUIRE_OK(adli_pool_model(pool, waits[i], 1, 8, &models[i]));
+    }
+    CHECK(models[0] == models[1]);
+    REQUIRE_OK(adli_pool_model(pool, waits[0], 1, 16, &models[2])); /* for more replicas */
+    CHECK(models[2] != models[0]);
+    adl_speedup_free(models[2]);
+    REQUIRE_OK(tell(pool, member, points, TAUGHT)); /* more is known */
+    REQUIRE_OK(adli_pool_model(pool, waits[0], 1, 16, &models[2]));
+    adl_speedup_free(models[1]);
+    CHECK(adl_speedup_get(models[0], adl_shape_of(1, 2)) > 1); /* still another's */
+    adl_speedup_free(models[0]);
+    for (int i = 0; i < 2; i++)
+        adli_pool_leave(pool, waits[i]);
+    adli_pool_leave(pool, member);
+    adli_pool_free(pool);
+    CHECK(adl_speedup_get(models[2], adl_shape_of(1, 2)) > 1);
+    adl_speedup_free(models[2]);
 }
 
 TEST(nonsense_is_left_out)
