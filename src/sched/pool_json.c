@@ -123,7 +123,7 @@ static adl_status read_points(adli_pool *pool, const json_t *item, const int *ty
         adli_json_array(item, "points", ADL_MAX_TYPES * ADLI_POOL_POINTS_MAX, &list);
     for (size_t i = 0; status == ADL_OK && i < json_array_size(list); i++) {
         adl_profile_point point;
-        int teacher;
+        int teacher = -1;
         status = read_point(json_array_get(list, i), types, type_count, &point, &teacher);
         if (status != ADL_OK)
             return adli_wrap(status, "points[%zu]", i);

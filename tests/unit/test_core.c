@@ -419,8 +419,8 @@ TEST(what_jobs_measure_is_kept_by_device_type)
     adli_buf_init(&pool, 1 << 20);
     REQUIRE_OK(adli_pool_save(w.core->pool, &pool));
     CHECK(strstr(pool.data, "\"types\":[\"t4\",\"a100\"]") != NULL);
-    CHECK(strstr(pool.data, "[0,1,1,64,1,1]") != NULL);
-    CHECK(strstr(pool.data, "[1,1,1,64,0.25,0.25]") != NULL);
+    CHECK(strstr(pool.data, "[0,1,1,64,1,1,") != NULL);
+    CHECK(strstr(pool.data, "[1,1,1,64,0.25,0.25,") != NULL);
     adli_buf_fini(&pool);
     CHECK_FAILS(
         report_on(&w, "moves",
