@@ -104,6 +104,8 @@ static void set_trust(adli_kube *kube, CURL *easy)
 {
     adli_kube_config *config = &kube->config;
     set_blob(easy, CURLOPT_CAINFO_BLOB, config->ca);
+    if (*config->ca) /* and nobody whom the machine trusts besides */
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
     set_blob(easy, CURLOPT_SSLCERT_BLOB, config->certificate);
     set_blob(easy, CURLOPT_SSLKEY_BLOB, config->key);
     if (config->insecure) {
