@@ -179,10 +179,13 @@ static void take(adli_operator *op, one *it)
 {
     adl_status status =
         it->file ? ADL_OK : adli_fail(ADL_EINVAL, "spec.template has no containers");
-    if (status == ADL_OK)
+    if (status == ADL_OK) {
         status = adli_operator_say(op, &it->job, ADL_PENDING, "", "");
-    if (status == ADL_OK || status == ADL_EINVAL)
-        status = status == ADL_OK ? submit(op, it->file) : status;
+        if (status == ADL_OK)
+            status = submit(op, it->file);
+        else if (status == ADL_EINVAL)
+            status = ADL_EIO; /* we were refused, which says nothing about the job */
+    }
     it->job.taken = status == ADL_OK;
     if (status == ADL_EINVAL) {
         char why[1024];

@@ -175,6 +175,27 @@ TEST(a_job_that_cannot_be_is_told_why)
     close_site(s);
 }
 
+/* The first status is refused, as when a right of ours comes late. */
+static int refuse_once(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    (void)method;
+    return !done && strstr(path, "/status") && atomic_fetch_add(&s->seen, 1) == 0 ? 403 : 0;
+}
+
+TEST(a_refusal_of_ours_is_no_fault_of_the_job)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = refuse_once;
+    s->fake.hook_user = s;
+    submit(s, "one", UID(8));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    CHECK(atomic_load(&s->seen) > 1);
+    close_site(s);
+}
+
 TEST(a_deleted_job_gives_way_to_another_of_its_name)
 {
     site *s = open_site();
