@@ -400,6 +400,95 @@ TEST(a_node_that_is_lost_takes_its_pods_along)
     close_site(s);
 }
 
+TEST(what_others_ask_for_may_be_more_than_a_number_holds)
+{
+    site *s = open_site();
+    const adli_backend_node *nodes;
+    int count;
+    REQUIRE(s);
+    for (int i = 0; i < 2; i++) {
+        adli_buf text;
+        adli_buf_init(&text, 1 << 20);
+        adli_buf_printf(
+            &text, "{\"metadata\":{\"name\":\"p%d\"},\"spec\":{\"nodeName\":\"a\",\"containers\":[",
+            i);
+        for (int c = 0; c < 5000; c++) /* each as much as a quantity may be */
+            adli_buf_printf(&text, "%s{\"resources\":{\"requests\":{\"memory\":\"1Pi\"}}}",
+                            c ? "," : "");
+        adli_buf_puts(&text, "]}}");
+        REQUIRE_OK(adli_buf_check(&text));
+        adlt_fake_put(&s->fake, "/api/v1/namespaces/other/pods", text.data);
+        adli_buf_fini(&text);
+    }
+    REQUIRE_OK(reopen(s));
+    REQUIRE_OK(s->backend->ops->nodes(s->backend->self, &nodes, &count));
+    REQUIRE(count == 2);
+    for (int r = 0; r < nodes[0].resource_count; r++)
+        if (strcmp(nodes[0].resource_names[r], "memory") == 0)
+            CHECK_INT(nodes[0].resource_amounts[r], 0);
+    close_site(s);
+}
+
+TEST(a_template_whose_variables_are_no_list_is_refused)
+{
+    static const adli_member_start member = {0, 0, "a"};
+    adli_start spec = ADLI_START_INIT;
+    char *out;
+    spec.uid = "u";
+    spec.group = 1;
+    adli_k8s_pod_plan plan = {
+        .start = &spec, .member = &member, .ns = "n", .job = "j", .secret = "s"};
+    json_t *template = json_loads("{\"spec\":{\"containers\":[{\"env\":{}}]}}", 0, NULL);
+    CHECK_FAILS(adli_k8s_make_pod(&plan, template, &out), ADL_EINVAL, "no container");
+    json_decref(template);
+}
+
+static int keep_pods(void *user, const char *method, const char *path, bool done)
+{
+    bool refused = !done && strcmp(method, "DELETE") == 0 && strstr(path, "/pods/");
+    return refused && atomic_load((atomic_int *)user) ? 403 : 0;
+}
+
+/* How the server was asked to end the pod that is gone; -1: it is not. */
+static int grace_of(site *s, const char *name)
+{
+    int grace = -1;
+    pthread_mutex_lock(&s->fake.lock);
+    for (int i = 1; i <= s->fake.version; i++) {
+        const adlt_fake_event *event = &s->fake.events[i];
+        if (strcmp(event->type, "DELETED") != 0 || !strstr(event->object, name))
+            continue;
+        json_t *pod = json_loads(event->object, 0, NULL);
+        grace = (int)json_integer_value(
+            json_object_get(json_object_get(pod, "metadata"), "deletionGracePeriodSeconds"));
+        json_decref(pod);
+    }
+    pthread_mutex_unlock(&s->fake.lock);
+    return grace;
+}
+
+TEST(a_forgotten_group_is_over_though_its_pods_still_run)
+{
+    site *s = open_site();
+    atomic_int refusing = 1;
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    s->fake.hook = keep_pods;
+    s->fake.hook_user = &refusing;
+    REQUIRE_OK(start(s, "u", 1, 2));
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_READY));
+    CHECK(wait_state(s, "u", 1, 1, ADLI_MEMBER_READY));
+    s->backend->ops->forget(s->backend->self, "u", 1);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 2);
+    CHECK_FAILS(start(s, "u", 1, 2), ADL_ESTATE, "over");
+    atomic_store(&refusing, 0);
+    REQUIRE_OK(start(s, "u", 2, 1));
+    CHECK_INT(grace_of(s, "\"hello-u-1-0\""), 1); /* ended, not struck from the server's list */
+    CHECK_INT(grace_of(s, "\"hello-u-1-1\""), 1);
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
 static int refuse(void *user, const char *method, const char *path, bool done)
 {
     return !done && strcmp(method, "POST") == 0 && strstr(path, "/pods") ? *(int *)user : 0;

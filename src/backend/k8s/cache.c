@@ -464,7 +464,9 @@ void adli_k8s_cache_sum(adli_k8s_cache *cache)
                 at++;
             if (at == ADLI_NODE_RESOURCES_MAX)
                 continue;
-            sum->amounts[at] = (at < sum->count ? sum->amounts[at] : 0) + pod->requests.amounts[r];
+            int64_t before = at < sum->count ? sum->amounts[at] : 0;
+            if (__builtin_add_overflow(before, pod->requests.amounts[r], &sum->amounts[at]))
+                sum->amounts[at] = INT64_MAX;
             sum->names[at] = pod->requests.names[r];
             sum->count += at == sum->count;
         }

@@ -158,8 +158,11 @@ static bool set_env(const adli_k8s_pod_plan *plan, json_t *container)
     json_t *own = list(container, "env"), *ours = json_array(), *all = json_array();
     size_t i;
     json_t *item;
-    if (!own || !ours || !all)
+    if (!own || !ours || !all) {
+        json_decref(ours);
+        json_decref(all);
         return false;
+    }
     put_ours(plan, container, ours);
     put_scheduler(plan, ours);
     for (int k = 0; plan->start->defaults && plan->start->defaults[k]; k++) {
@@ -257,6 +260,7 @@ static void set_metadata(const adli_k8s_pod_plan *plan, json_t *pod)
     set_number(annotations, "adaptdl/rank", plan->member->rank);
     set_number(annotations, "adaptdl/replicas", start->replicas);
     set_text(annotations, "adaptdl/node", plan->member->node);
+    json_object_del(annotations, "adaptdl/forgotten"); /* of a pod that was taken as template */
 }
 
 static adl_status set_spec(const adli_k8s_pod_plan *plan, json_t *spec)

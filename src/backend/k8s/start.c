@@ -59,6 +59,18 @@ static adl_status allocate(work *w)
     return w->members && w->hostnames && w->keys && w->bodies ? ADL_OK : adli_fail_memory("pods");
 }
 
+static bool over(const adli_k8s_group *group)
+{
+    const adli_k8s_pod *pod;
+    if (group)
+        TAILQ_FOREACH(pod, &group->pods, link)
+        {
+            if (pod->forgotten)
+                return true;
+        }
+    return false;
+}
+
 static bool known(const adli_k8s_group *group, int member)
 {
     const adli_k8s_pod *pod;
@@ -71,7 +83,12 @@ static bool known(const adli_k8s_group *group, int member)
     return false;
 }
 
-/* Those that have no pod yet, and where they go. */
+static adl_status fail_over(const adli_start *start)
+{
+    return adli_fail(ADL_ESTATE, "group %d of %s is over", start->group, start->uid);
+}
+
+/* Those that have no pod yet, and where they go. ESTATE: the group is over. */
 static adl_status choose(work *w)
 {
     adli_k8s_cache *cache = &w->self->cache;
@@ -79,6 +96,8 @@ static adl_status choose(work *w)
     adl_status status = ADL_OK;
     pthread_mutex_lock(&cache->lock);
     const adli_k8s_group *group = adli_k8s_cache_group(cache, start->uid, start->group);
+    if (over(group))
+        status = fail_over(start);
     for (int i = 0; status == ADL_OK && i < start->count; i++) {
         const adli_member_start *member = &start->members[i];
         if (known(group, member->member))
@@ -129,7 +148,7 @@ static adl_status apply_secret(work *w)
     const json_t *annotations = json_object_get(json_object_get(made, "metadata"), "annotations");
     const char *text = json_string_value(json_object_get(annotations, "adaptdl/forgotten"));
     if (status == ADL_OK && text && atoi(text) >= w->start->group)
-        status = adli_fail(ADL_ESTATE, "group %d of %s is over", w->start->group, w->start->uid);
+        status = fail_over(w->start);
     json_decref(made);
     return status;
 }
@@ -170,7 +189,8 @@ static adl_status take_answer(work *w, int i)
     return ADL_ETIMEOUT; /* the server is away or busy: asked again later */
 }
 
-/* Pods of groups that are over were kept for their logs until now. */
+/* Pods of groups that are over were kept for their logs until now. One that still runs, because the server was away
+ * when it was forgotten, is ended: without its grace nobody would know when it is gone. */
 typedef struct old_pods {
     work *w;
     adl_status status;
@@ -200,8 +220,8 @@ static void delete_old(void *user, adli_k8s_group *group)
         char path[ADLI_K8S_PATH];
         adli_k8s_pod_path(pod->key, "", path);
         char *copy = adli_strdup(path);
-        old->status = copy ? add_call(old->w, "DELETE", copy, "{\"gracePeriodSeconds\":0}")
-                           : adli_fail_memory("pods");
+        const char *body = pod->over ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":1}";
+        old->status = copy ? add_call(old->w, "DELETE", copy, body) : adli_fail_memory("pods");
     }
 }
 
