@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,7 @@ struct adli_kube_watch {
     char version[64]; /* of the last that was told */
     adli_buf next;    /* where the next page begins; "" at the first */
     adli_buf text;    /* a page, or the line that is not whole yet */
+    int page;         /* objects to a page */
     bool gone;        /* the version is too old */
     bool broken;      /* what came is no event */
     int failures;
@@ -51,15 +54,73 @@ static void tell_trouble(adli_kube_watch *watch, int code, const char *failure)
         watch->ops.trouble(watch->user, text);
 }
 
+/* ---- reading ---- */
+
+/* A whole number that no integer of ours holds becomes one with an exponent, which is never longer. */
+static char *soften_number(char *at)
+{
+    char *end = at + (*at == '-'), small[32];
+    while (isdigit((unsigned char)*end))
+        end++;
+    errno = 0;
+    strtoll(at, NULL, 10);
+    if (errno != ERANGE || *end == '.' || *end == 'e' || *end == 'E') {
+        while (isalnum((unsigned char)*end) || *end == '.' || *end == '+' || *end == '-')
+            end++;
+        return end;
+    }
+    double value = strtod(at, NULL);
+    if (value > 1e300 || value < -1e300)
+        value = value > 0 ? 1e300 : -1e300;
+    int length = snprintf(small, sizeof small, "%.9e", value);
+    memcpy(at, small, (size_t)length);
+    memset(at + length, ' ', (size_t)(end - at - length));
+    return end;
+}
+
+/* Objects of others may hold what is JSON and yet nothing to our parser: NUL in a text, integers without end. One of
+ * them must not hide all the rest. */
+static void soften(char *text)
+{
+    bool quoted = false;
+    for (char *at = text; *at;) {
+        if (quoted && at[0] == '\\' && at[1]) {
+            if (strncmp(at + 1, "u0000", 5) == 0)
+                memcpy(at + 1, "ufffd", 5);
+            at += 2;
+        } else if (!quoted && (*at == '-' || isdigit((unsigned char)*at)))
+            at = soften_number(at);
+        else {
+            quoted ^= *at == '"';
+            at++;
+        }
+    }
+}
+
+static bool parse(char *text, size_t length, json_t **out)
+{
+    if (adli_json_parse(text, length, out) == ADL_OK)
+        return true;
+    soften(text);
+    return adli_json_parse(text, length, out) == ADL_OK;
+}
+
 /* ---- pages ---- */
+
+static void list_again(adli_kube_watch *watch)
+{
+    watch->listing = true;
+    watch->begun = watch->gone = false;
+    watch->version[0] = 0;
+    adli_buf_clear(&watch->next);
+}
 
 static bool take_page(adli_kube_watch *watch)
 {
     json_t *root = NULL;
     size_t i;
     const json_t *item;
-    if (adli_json_parse(watch->text.data ? watch->text.data : "", watch->text.length, &root) !=
-            ADL_OK ||
+    if (!watch->text.data || !parse(watch->text.data, watch->text.length, &root) ||
         !json_is_array(json_object_get(root, "items"))) {
         json_decref(root);
         return false;
@@ -77,6 +138,11 @@ static bool take_page(adli_kube_watch *watch)
     adli_buf_clear(&watch->next);
     if (next)
         adli_buf_puts(&watch->next, next);
+    if (watch->next.status != ADL_OK) { /* without it this would look like the last page */
+        list_again(watch);
+        json_decref(root);
+        return false;
+    }
     if (watch->next.length == 0) {
         set_version(watch, metadata);
         watch->listing = false;
@@ -88,14 +154,6 @@ static bool take_page(adli_kube_watch *watch)
     return true;
 }
 
-static void list_again(adli_kube_watch *watch)
-{
-    watch->listing = true;
-    watch->begun = watch->gone = false;
-    watch->version[0] = 0;
-    adli_buf_clear(&watch->next);
-}
-
 static void page_done(adli_kube_watch *watch, int code, const char *failure, double retry_s)
 {
     if (code == 200 && watch->text.status == ADL_OK && take_page(watch)) {
@@ -103,9 +161,15 @@ static void page_done(adli_kube_watch *watch, int code, const char *failure, dou
         begin_next(watch, 0);
         return;
     }
+    bool fits = watch->text.status == ADL_OK;
     if (code == 410) /* the pages took too long */
         list_again(watch);
-    tell_trouble(watch, code, code == 200 ? "the list is not readable" : failure);
+    if (!fits && watch->page > 1)
+        watch->page /= 2;
+    tell_trouble(watch, code,
+                 !fits         ? "a page is too long"
+                 : code == 200 ? "the list is not readable"
+                               : failure);
     begin_next(watch, adli_kube_pause_s(watch->kube, watch->failures++, retry_s));
 }
 
@@ -121,12 +185,12 @@ static void take_error(adli_kube_watch *watch, const json_t *status)
     watch->broken = true;
 }
 
-static void take_line(adli_kube_watch *watch, const char *line, size_t length)
+static void take_line(adli_kube_watch *watch, char *line, size_t length)
 {
     json_t *root = NULL;
     if (length == 0)
         return;
-    if (adli_json_parse(line, length, &root) != ADL_OK) {
+    if (!parse(line, length, &root)) {
         watch->broken = true;
         return;
     }
@@ -210,7 +274,7 @@ static void put_query(adli_kube_watch *watch, adli_buf *out)
                         STREAM_S, watch->version);
         return;
     }
-    adli_buf_printf(out, "limit=%d", PAGE);
+    adli_buf_printf(out, "limit=%d", watch->page);
     if (watch->next.length > 0) {
         char *safe = curl_easy_escape(NULL, watch->next.data, (int)watch->next.length);
         adli_buf_printf(out, "&continue=%s", safe ? safe : "");
@@ -250,6 +314,7 @@ adl_status adli_kube_watch_new(adli_kube *kube, const char *path, const char *qu
                                .query = adli_strdup(query),
                                .ops = *ops,
                                .user = user,
+                               .page = PAGE,
                                .listing = true};
     watch->transfer =
         (adli_transfer){.method = "GET", .data = on_data, .done = on_done, .user = watch};

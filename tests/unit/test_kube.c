@@ -423,6 +423,81 @@ TEST(a_list_that_fails_is_made_again)
     close_site(&s);
 }
 
+#define ODD "\"odd\\u0000\":\"\\u0000 \\\\u0000\",\"big\":-100000000000000000000,\"n\":7"
+
+static void on_odd(void *user, const json_t *object, bool gone)
+{
+    on_object(user, object, gone);
+    if (json_integer_value(json_object_get(object, "n")) == 7 &&
+        json_real_value(json_object_get(object, "big")) == -1e20)
+        tell(user, "odd", "");
+}
+
+static void answer_odd(void *user, adlt_kube_request *request)
+{
+    (void)user;
+    if (!strstr(request->path, "watch=1")) {
+        adlt_kube_answer(request, 200, "",
+                         "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[{\"metadata\":{"
+                         "\"name\":\"a\"}," ODD "},{\"metadata\":{\"name\":\"b\"}}]}");
+        return;
+    }
+    adlt_kube_stream(request);
+    adlt_kube_piece(request, "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"c\","
+                             "\"resourceVersion\":\"2\"}," ODD "}}\n");
+    adlt_kube_piece(request, EVENT("ADDED", "z", "3"));
+    adlt_kube_hang(request);
+}
+
+TEST(an_object_with_odd_values_does_not_hide_the_others)
+{
+    static const adli_kube_watch_ops odd_ops = {on_begin, on_odd, on_complete, on_trouble};
+    site s;
+    told t = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    adli_kube_watch *watch;
+    REQUIRE(open_site(&s, answer_odd));
+    REQUIRE_OK(adli_kube_watch_new(s.kube, "/x", "", &odd_ops, &t, &watch));
+    CHECK(wait_for(&t, "z "));
+    CHECK_STR(t.text, "[ a odd b ] c odd z ");
+    adli_kube_watch_free(watch);
+    close_site(&s);
+}
+
+/* A page of 500 is longer than is taken, one of 250 goes on at a place whose name is. */
+static void answer_long(void *user, adlt_kube_request *request)
+{
+    site *s = user;
+    adli_buf page;
+    if (strstr(request->path, "watch=1")) {
+        adlt_kube_hang(request);
+        return;
+    }
+    adli_buf_init(&page, 80 << 20);
+    adli_buf_puts(&page, "{\"metadata\":{\"resourceVersion\":\"1\",\"continue\":\"");
+    if (strstr(request->path, "limit=250") && atomic_fetch_add(&s->step, 1) == 0)
+        for (int i = 0; i < 1000; i++)
+            adli_buf_puts(&page, "0123456789");
+    adli_buf_puts(&page, "\"},\"items\":[{\"metadata\":{\"name\":\"a\"}}],\"x\":\"");
+    for (int i = 0; i < 65 << 10 && strstr(request->path, "limit=500"); i++)
+        adli_buf_printf(&page, "%01024d", i);
+    adli_buf_puts(&page, "\"}");
+    adlt_kube_answer(request, 200, "", page.data ? page.data : "");
+    adli_buf_fini(&page);
+}
+
+TEST(pages_that_are_too_long_become_shorter)
+{
+    site s;
+    told t = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    adli_kube_watch *watch;
+    REQUIRE(open_site(&s, answer_long));
+    REQUIRE_OK(adli_kube_watch_new(s.kube, "/x", "", &ops, &t, &watch));
+    CHECK(wait_for(&t, "]"));
+    CHECK_STR(t.text, "! [ a ! [ a ] "); /* too long; no end of the list; all of it */
+    adli_kube_watch_free(watch);
+    close_site(&s);
+}
+
 TEST(a_client_with_a_watch_that_waits_is_closed_at_once)
 {
     site s;
