@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "config/config.h"
 #include "daemon/core_impl.h"
+#include "jobspec/jobspec.h"
 
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -100,16 +101,28 @@ static adl_status watch_jobs(adli_operator *op)
     return status;
 }
 
-/* One that has a status of ours is the core's again; the others come as new ones. */
+static bool valid(const adli_operator_job *job)
+{
+    adli_jobspec spec = {0};
+    bool fine = job->file && adli_jobspec_parse("job", job->file, strlen(job->file), ADLI_DOC_JSON,
+                                                &spec) == ADL_OK;
+    adli_jobspec_fini(&spec);
+    return fine;
+}
+
+/* One that has a status of ours is the core's again; the others come as new ones. So does one whose spec does not
+ * hold, though its status says that it was taken: we were ended before that could be told. */
 static void load_job(adli_operator *op, adli_store *store, adli_operator_job *job)
 {
     char token[ADLI_TOKEN_SIZE], secret[ADLI_TOKEN_SIZE];
     adli_store_job row;
     json_t *keep = NULL;
     bool known = !job->gone && job->object && adli_status_read(job->object, &row, &keep);
-    if (known && row.phase == ADL_FAILED && strcmp(row.reason, "InvalidSpec") == 0)
+    bool ended = known && (row.phase == ADL_FAILED || row.phase == ADL_SUCCEEDED),
+         fine = valid(job);
+    if (ended && (!fine || strcmp(row.reason, "InvalidSpec") == 0))
         job->failed = true;
-    else if (known && job->file) {
+    else if (known && fine) {
         adli_operator_secret(op, "token", job->uid, token);
         adli_operator_secret(op, "secret", job->uid, secret);
         row.spec = job->file;

@@ -67,6 +67,7 @@ static char *event_body(const adli_store_job *row)
                *reason = row->reason && *row->reason ? row->reason : phase;
     snprintf(note, sizeof note, "%s (group %d)%s%.800s", phase, row->group,
              row->message && *row->message ? ": " : "", row->message ? row->message : "");
+    adli_status_clean(note);
     bool bad = row->phase == ADL_FAILED || (row->reason && *row->reason);
     json_t *event = json_pack(
         "{s:s,s:s,s:{s:s,s:s},s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:{s:s,s:s,s:s,s:s,s:s}}", "apiVersion",
@@ -118,6 +119,11 @@ static void put(void *user, const adli_store_job *row, const adli_mirrored *mirr
     adli_buf_init(&body, STATUS_MAX);
     adli_status_write(row, &more, &body);
     status_path(row->ns, row->name, path);
+    if (adli_buf_check(&body) != ADL_OK) {
+        adli_say(ADL_LOG_ERROR, "status of job %s/%s: %s", row->ns, row->name, adl_error());
+        adli_buf_fini(&body);
+        return;
+    }
     add_call(op, "PATCH", path, body.data, ADLI_KUBE_APPLY);
     add_event(op, row);
 }
@@ -131,6 +137,12 @@ static adl_status check(const adli_kube_call *call)
     return adli_kube_check(call, "status");
 }
 
+/* The server does not take what this one status says, however often it is asked: that must not hold up all others. */
+static bool hopeless(const adli_kube_call *call)
+{
+    return call->code == 400 || call->code == 413 || call->code == 422;
+}
+
 static adl_status commit(void *user)
 {
     adli_operator *op = user;
@@ -138,7 +150,10 @@ static adl_status commit(void *user)
     if (op->call_count > 0)
         adli_kube_do(op->kube, op->calls, (int)op->call_count);
     for (size_t i = 0; status == ADL_OK && i < op->call_count; i++)
-        status = check(&op->calls[i]);
+        if ((status = check(&op->calls[i])) != ADL_OK && hopeless(&op->calls[i])) {
+            adli_say(ADL_LOG_ERROR, "%s: %s", op->calls[i].path, adl_error());
+            status = ADL_OK;
+        }
     clear_calls(op);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "jobspec/jobspec.h"
 #include "jobspec/quantity.h"
 
@@ -120,6 +121,25 @@ static void put_status(adli_buf *out, const adli_store_job *row, const adli_stat
     adli_jw_close(out, '}');
 }
 
+/* The server reads what is applied as YAML, which knows no character but those that can be seen. */
+static bool printable(uint32_t code)
+{
+    return code >= 0x20 && !(code >= 0x7f && code < 0xa0) && code != 0xfeff && code != 0xfffe &&
+           code != 0xffff;
+}
+
+void adli_status_clean(char *text)
+{
+    uint32_t code;
+    for (size_t left = strlen(text), size; left > 0; text += size, left -= size) {
+        size = adli_utf8_decode(text, left, &code);
+        if (size > 0 && printable(code))
+            continue;
+        size = size > 0 ? size : 1; /* cut in the middle, or never one */
+        memset(text, '?', size);
+    }
+}
+
 void adli_status_write(const adli_store_job *row, const adli_status_more *more, adli_buf *out)
 {
     json_t *placed = NULL;
@@ -137,6 +157,8 @@ void adli_status_write(const adli_store_job *row, const adli_status_more *more, 
     adli_jw_close(out, '}');
     put_status(out, row, more, replicas);
     adli_jw_close(out, '}');
+    if (out->data)
+        adli_status_clean(out->data);
 }
 
 /* ---- back again ---- */

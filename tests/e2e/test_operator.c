@@ -83,6 +83,17 @@ static void close_site(site *s)
     free(s);
 }
 
+/* more: after the spec. */
+static void submit_invalid(site *s, const char *name, const char *uid, const char *more)
+{
+    char text[600];
+    snprintf(text, sizeof text,
+             "{\"metadata\":{\"name\":\"%s\",\"uid\":\"%s\"},\"spec\":{\"minReplicas\":5,"
+             "\"maxReplicas\":2,\"template\":{\"spec\":{\"containers\":[{\"name\":\"m\"}]}}}%s}",
+             name, uid, more);
+    adlt_fake_put(&s->fake, JOBS, text);
+}
+
 static void submit(site *s, const char *name, const char *uid)
 {
     char text[600];
@@ -161,17 +172,18 @@ TEST(a_job_that_cannot_be_is_told_why)
     char message[200];
     site *s = open_site();
     REQUIRE(s);
-    adlt_fake_put(
-        &s->fake, JOBS,
-        "{\"metadata\":{\"name\":\"bad\",\"uid\":\"" UID(
-            2) "\"},\"spec\":{\"minReplicas\":"
-               "5,\"maxReplicas\":2,\"template\":{\"spec\":{\"containers\":[{\"name\":\"m\"}]}}}}");
+    submit_invalid(s, "bad", UID(2), "");
+    /* the operator was killed before it could say so */
+    submit_invalid(s, "late", UID(3), ",\"status\":{\"phase\":\"Pending\",\"scheduler\":{}}");
     start_sched(s);
     CHECK(wait_phase(s, "bad", "Failed"));
     read_status(s, "bad", "reason", message, sizeof message);
     CHECK_STR(message, "InvalidSpec");
     read_status(s, "bad", "message", message, sizeof message);
     CHECK(strstr(message, "maxReplicas"));
+    CHECK(wait_phase(s, "late", "Failed"));
+    read_status(s, "late", "reason", message, sizeof message);
+    CHECK_STR(message, "InvalidSpec");
     close_site(s);
 }
 
@@ -193,6 +205,34 @@ TEST(a_refusal_of_ours_is_no_fault_of_the_job)
     start_sched(s);
     CHECK(wait_phase(s, "one", "Running"));
     CHECK(atomic_load(&s->seen) > 1);
+    close_site(s);
+}
+
+/* All but the first status of a job are refused as such. */
+static int refuse_odd(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    (void)method;
+    return !done && strstr(path, "/odd/status") && atomic_fetch_add(&s->seen, 1) > 0 ? 422 : 0;
+}
+
+TEST(a_status_that_is_refused_stops_nobody_else)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = refuse_odd;
+    s->fake.hook_user = s;
+    submit(s, "odd", UID(8));
+    start_sched(s);
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s;) {
+        if (adlt_fake_count(&s->fake, "pods/default/odd-") == 2)
+            break;
+        usleep(5000);
+    }
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/default/odd-"), 2);
+    atomic_store(&s->fake.let_end, 1);
+    submit(s, "one", UID(9));
+    CHECK(wait_phase(s, "one", "Succeeded"));
     close_site(s);
 }
 
