@@ -61,6 +61,20 @@ static inline void adlt_fake_key(const adlt_fake_name *name, char *out, size_t s
     snprintf(out, size, "%s/%s/%s", name->kind, name->ns, name->name);
 }
 
+/* As a strategic merge patch asks for it: "$deleteFromPrimitiveList/LIST": [texts]. */
+static inline void adlt_remove_some(json_t *to, const char *list, const json_t *texts)
+{
+    size_t i;
+    const json_t *text;
+    json_t *old = json_object_get(to, list);
+    json_array_foreach(texts, i, text)
+    {
+        for (size_t k = json_array_size(old); k-- > 0;)
+            if (json_equal(json_array_get(old, k), text))
+                json_array_remove(old, k);
+    }
+}
+
 static inline void adlt_merge(json_t *to, json_t *from)
 {
     const char *key;
@@ -68,7 +82,9 @@ static inline void adlt_merge(json_t *to, json_t *from)
     json_object_foreach(from, key, value)
     {
         json_t *old = json_object_get(to, key);
-        if (json_is_null(value))
+        if (strncmp(key, "$deleteFromPrimitiveList/", 25) == 0)
+            adlt_remove_some(to, key + 25, value);
+        else if (json_is_null(value))
             json_object_del(to, key);
         else if (json_is_object(value) && json_is_object(old))
             adlt_merge(old, value);
@@ -283,8 +299,9 @@ static inline void adlt_fake_answer(void *user, adlt_kube_request *request)
         code = adlt_fake_change(fake, request, &name, &out);
         out = json_deep_copy(out);
         pthread_mutex_unlock(&fake->lock);
-        if (fake->hook)
-            fake->hook(fake->hook_user, request->method, request->path, true);
+        int other =
+            fake->hook ? fake->hook(fake->hook_user, request->method, request->path, true) : 0;
+        code = other ? other : code;
     }
     adlt_fake_reply(request, code, out);
     json_decref(out);

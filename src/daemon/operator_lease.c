@@ -14,15 +14,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whoever cannot renew ends well before anybody else may begin. */
-enum { DURATION_S = 10, RENEW_MS = 2000, DEADLINE_S = 7, LOOK_MS = 1000, EXIT_LOST = 75 };
+/* Whoever cannot renew ends before anybody else may begin: no look begins after the deadline, and its two requests
+ * take no more than four seconds each. */
+enum { DURATION_S = 15, RENEW_MS = 2000, DEADLINE_S = 7, LOOK_MS = 1000, EXIT_LOST = 75 };
 
 struct adli_lease {
     adli_kube *kube;
     char ns[64], name[64], holder[128], path[ADLI_OPERATOR_PATH], collection[ADLI_OPERATOR_PATH];
     /* as it was last seen */
     char seen[256];
-    double seen_s, renewed_s;
+    double seen_s;
+    double renewed_s; /* before the request that did it; 0: it was never ours */
     int transitions;
     pthread_mutex_t lock;
     pthread_cond_t news;
@@ -81,7 +83,8 @@ static const char *text(const json_t *object, const char *key)
     return value ? value : "";
 }
 
-/* Makes it ours when it is ours already, nobody's, or has not moved for too long. *ours tells. */
+/* Makes it ours when it is ours already, nobody's, or has not moved for too long; once we have led, another's is lost
+ * for ever. *ours tells. ESTATE: it is ours but has moved, by a request of ours whose answer was lost. */
 static adl_status look(adli_lease *lease, bool *ours)
 {
     adli_kube_call call = {.method = "GET", .path = lease->path, .time_s = 3};
@@ -108,13 +111,17 @@ static adl_status look(adli_lease *lease, bool *ours)
         lease->seen_s = adli_monotonic_s();
     }
     bool mine = strcmp(holder, lease->holder) == 0;
-    bool is_free = absent || mine || !*holder || adli_monotonic_s() - lease->seen_s > DURATION_S;
-    if (is_free) {
+    bool led = lease->renewed_s > 0;
+    bool lapsed = !*holder || adli_monotonic_s() - lease->seen_s > DURATION_S;
+    if (absent || mine || (lapsed && !led)) {
+        double now_s = adli_monotonic_s();
         lease->transitions =
             (int)json_integer_value(json_object_get(spec, "leaseTransitions")) + !mine;
         status = put(lease, lease->holder, absent ? NULL : version);
         *ours = status == ADL_OK;
-        status = status == ADL_ESTATE ? ADL_OK : status;
+        if (*ours)
+            lease->renewed_s = now_s;
+        status = status == ADL_ESTATE && !mine ? ADL_OK : status;
     }
     json_decref(object);
     return status;
@@ -127,6 +134,12 @@ static void wait_ms(adli_lease *lease, int ms)
         pthread_cond_timedwait(&lease->news, &lease->lock, &until);
 }
 
+_Noreturn static void lose(void)
+{
+    adli_say(ADL_LOG_ERROR, "does not lead any more, and ends");
+    _exit(EXIT_LOST);
+}
+
 static void *renew(void *user)
 {
     adli_lease *lease = user;
@@ -137,18 +150,16 @@ static void *renew(void *user)
             break;
         pthread_mutex_unlock(&lease->lock);
         bool ours;
+        if (adli_monotonic_s() - lease->renewed_s > DEADLINE_S) /* we were stopped meanwhile */
+            lose();
         adl_status status = look(lease, &ours);
         pthread_mutex_lock(&lease->lock);
-        if (ours)
-            lease->renewed_s = adli_monotonic_s();
         bool taken = status == ADL_OK && !ours;
         if (!ours)
             adli_say(ADL_LOG_WARNING, "the lead could not be renewed: %s",
                      taken ? lease->seen : adl_error());
-        if (taken || adli_monotonic_s() - lease->renewed_s > DEADLINE_S) {
-            adli_say(ADL_LOG_ERROR, "does not lead any more, and ends");
-            _exit(EXIT_LOST);
-        }
+        if (taken || adli_monotonic_s() - lease->renewed_s > DEADLINE_S)
+            lose();
     }
     pthread_mutex_unlock(&lease->lock);
     return NULL;
@@ -172,7 +183,6 @@ static adl_status acquire(adli_lease *lease, bool (*interrupted)(void *user), vo
             wait_ms(lease, LOOK_MS);
         pthread_mutex_unlock(&lease->lock);
     }
-    lease->renewed_s = adli_monotonic_s();
     return ADL_OK;
 }
 

@@ -276,6 +276,32 @@ TEST(a_second_operator_waits_and_takes_over)
     close_site(s);
 }
 
+/* The second renewal is done, and nobody hears of it. */
+static int lose_answer(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    bool renewal = done && strcmp(method, "PUT") == 0 && strstr(path, "/leases/");
+    return renewal && atomic_fetch_add(&s->seen, 1) == 1 ? 503 : 0;
+}
+
+TEST(a_renewal_whose_answer_is_lost_is_no_loss_of_the_lead)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = lose_answer;
+    s->fake.hook_user = s;
+    start_sched(s);
+    bool led = true;
+    for (double until_s = adli_monotonic_s() + 120;
+         led && atomic_load(&s->seen) < 4 && adli_monotonic_s() < until_s; usleep(5000))
+        led = waitpid(s->sched.daemon, NULL, WNOHANG) == 0;
+    CHECK(led);
+    CHECK(atomic_load(&s->seen) >= 4);
+    if (!led)
+        s->sched.daemon = 0;
+    close_site(s);
+}
+
 /* ---- killed at every request ---- */
 
 /* Once. The server's threads may be here while the test still starts the operator, or has buried it already:
