@@ -245,6 +245,8 @@ static adl_status open_backend(adli_operator *op)
     options.owner = adli_operator_owner;
     options.owner_user = op;
     options.grace_s = op->config->grace_s;
+    if (*op->config->kubernetes.ns)
+        options.only = op->config->kubernetes.ns;
     return adli_k8s_new(&options, &op->backend);
 }
 

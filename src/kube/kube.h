@@ -27,8 +27,9 @@ int64_t adli_kube_requests(const adli_kube *kube);
 
 /* ---- calls ---- */
 
-#define ADLI_KUBE_APPLY "application/apply-patch+yaml"
-#define ADLI_KUBE_MERGE "application/merge-patch+json"
+#define ADLI_KUBE_APPLY     "application/apply-patch+yaml"
+#define ADLI_KUBE_MERGE     "application/merge-patch+json"
+#define ADLI_KUBE_STRATEGIC "application/strategic-merge-patch+json"
 
 typedef struct adli_kube_call {
     const char *method, *path; /* path: with its query */

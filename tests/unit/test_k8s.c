@@ -133,6 +133,7 @@ typedef struct site {
     adlt_fake fake;
     adli_kube *kube;
     adli_backend *backend;
+    const char *only;
 } site;
 
 static const char pod_text[] =
@@ -158,6 +159,7 @@ static adl_status reopen(site *s)
     options.owner = owner;
     options.stuck_s = 1e9;
     options.grace_s = 45;
+    options.only = s->only;
     if (s->backend)
         s->backend->ops->free(s->backend->self);
     return adli_k8s_new(&options, &s->backend);
@@ -486,6 +488,95 @@ TEST(a_forgotten_group_is_over_though_its_pods_still_run)
     CHECK_INT(grace_of(s, "\"hello-u-1-0\""), 1); /* ended, not struck from the server's list */
     CHECK_INT(grace_of(s, "\"hello-u-1-1\""), 1);
     adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
+/* What is asked of one pod, in order; all of it fails while `away`. */
+typedef struct asked {
+    atomic_bool away;
+    char methods[80];
+} asked;
+
+static int note(void *user, const char *method, const char *path, bool done)
+{
+    asked *a = user;
+    if (done || !strstr(path, "/pods/hello-u-1-0"))
+        return 0;
+    if (atomic_load(&a->away))
+        return 503;
+    strncat(a->methods, method, sizeof a->methods - strlen(a->methods) - 1);
+    return 0;
+}
+
+TEST(a_pod_is_deleted_before_it_is_released_and_others_may_hold_it)
+{
+    site *s = open_site();
+    asked a = {0};
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    REQUIRE_OK(start(s, "u", 1, 1));
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_READY));
+    adlt_fake_put(&s->fake, POD(0),
+                  "{\"metadata\":{\"finalizers\":[\"theirs/hold\",\"" ADLI_K8S_FINALIZER "\"]}}");
+    s->fake.hook = note;
+    s->fake.hook_user = &a;
+    s->backend->ops->forget(s->backend->self, "u", 1);
+    CHECK_STR(a.methods, "DELETEPATCH");
+    json_t *pod = adlt_fake_get(&s->fake, POD(0));
+    const json_t *held = json_object_get(json_object_get(pod, "metadata"), "finalizers");
+    CHECK_INT(json_array_size(held), 1);
+    CHECK_STR(json_string_value(json_array_get(held, 0)), "theirs/hold");
+    json_decref(pod);
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
+TEST(what_the_server_was_away_for_is_asked_again)
+{
+    site *s = open_site();
+    asked a = {.away = true};
+    const adli_backend_node *nodes;
+    int count;
+    REQUIRE(s);
+    REQUIRE_OK(start(s, "u", 1, 1));
+    s->fake.hook = note;
+    s->fake.hook_user = &a;
+    s->backend->ops->forget(s->backend->self, "u", 1);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 1);
+    atomic_store(&a.away, false);
+    REQUIRE_OK(s->backend->ops->nodes(s->backend->self, &nodes, &count));
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 0);
+    close_site(s);
+}
+
+/* uid: of a job in the namespace "mine" (any but "gone"). */
+static void put_labelled(site *s, const char *ns, const char *uid)
+{
+    char path[100], text[400];
+    snprintf(path, sizeof path, "/api/v1/namespaces/%s/pods", ns);
+    snprintf(text, sizeof text,
+             "{\"metadata\":{\"name\":\"x-%s\",\"labels\":{\"adaptdl\":\"true\"},\"annotations\":"
+             "{\"adaptdl/uid\":\"%s\",\"adaptdl/group\":\"1\",\"adaptdl/member\":\"0\"}},"
+             "\"spec\":{\"nodeName\":\"a\",\"containers\":[]}}",
+             uid, uid);
+    adlt_fake_put(&s->fake, path, text);
+}
+
+TEST(a_pod_is_ours_only_where_its_job_is)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    put_labelled(s, "other", "u");
+    put_labelled(s, "other", "gone");
+    put_labelled(s, "mine", "v");
+    REQUIRE_OK(reopen(s));
+    CHECK_INT(view(s, "u", 1, 0).member, -1);
+    CHECK_INT(view(s, "gone", 1, 0).member, 0); /* to be cleared away */
+    CHECK_INT(view(s, "v", 1, 0).member, 0);
+    s->only = "mine";
+    REQUIRE_OK(reopen(s));
+    CHECK_INT(view(s, "gone", 1, 0).member, -1); /* somebody else's to clear away */
+    CHECK_INT(view(s, "v", 1, 0).member, 0);
     close_site(s);
 }
 

@@ -200,13 +200,15 @@ static void take(adli_k8s_cache *cache, const adli_k8s_pod_view *from)
     bool fresh = !pod;
     if (fresh && !(pod = make_pod(cache, key, from->node)))
         return;
-    if (fresh && from->ours) {
+    bool ours =
+        fresh && from->ours && (!cache->ours || cache->ours(cache->ours_user, from->ns, from->uid));
+    if (ours) {
         adli_k8s_group *group = make_group(cache, from->uid, from->group);
         pod->view.member = from->view.member;
         if (group)
             join_group(pod, group);
     }
-    cache->nodes_stale |= fresh && !from->ours;
+    cache->nodes_stale |= fresh && !ours;
     update(cache, pod, from);
 }
 

@@ -56,16 +56,26 @@ typedef struct adli_k8s_cache {
     char *names[ADLI_K8S_NAMES];
     int name_count;
     char trouble[300];
+    /* Whether a pod that says so is of that job of ours; on the client's thread, under lock. */
+    bool (*ours)(void *user, const char *ns, const char *uid);
+    void *ours_user;
 } adli_k8s_cache;
+
+/* Requests; their paths and bodies are their own. */
+typedef struct adli_k8s_calls {
+    adli_kube_call *items;
+    size_t count, capacity;
+} adli_k8s_calls;
 
 typedef struct k8s {
     adli_backend backend;
     adli_kube *kube;
     bool own_kube;
     adli_k8s_options options;
-    char *ns;
+    char *ns, *only;
     adli_k8s_cache cache;
     adli_kube_watch *pod_watch, *node_watch;
+    adli_k8s_calls again;     /* what the server could not be told; nodes() tries */
     adli_backend_node *views; /* what nodes() gave, and its texts */
     int view_count;
     json_t *view_texts;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STUCK_S = 300, LIST_MS = 60000, KEYS = 4096 };
+enum { STUCK_S = 300, LIST_MS = 60000, CALL_S = 3 };
 
 void adli_k8s_pod_path(const char *key, const char *more, char out[ADLI_K8S_PATH])
 {
@@ -54,9 +54,12 @@ static void view_node(k8s *self, const adli_k8s_node *node, adli_backend_node *o
     }
 }
 
+static void call_again(k8s *self);
+
 static adl_status nodes(void *user, const adli_backend_node **out, int *count)
 {
     k8s *self = user;
+    call_again(self);
     adli_k8s_cache *cache = &self->cache;
     adl_status status = ADL_OK;
     pthread_mutex_lock(&cache->lock);
@@ -181,20 +184,28 @@ static void list_groups(void *user, void (*each)(void *user, const char *uid, in
 
 /* ---- stop, forget, remove: the same calls for some pods ---- */
 
-typedef struct calls {
-    adli_kube_call *items;
-    size_t count, capacity;
-} calls;
+typedef adli_k8s_calls calls;
 
-/* Takes path. */
-static void add_call(calls *all, const char *method, char *path, const char *body, const char *type)
+static void call_fini(adli_kube_call *call)
 {
-    if (!path || adli_grow(&all->items, &all->capacity, all->count + 1, sizeof *all->items) != 0) {
-        free(path);
-        return;
-    }
-    all->items[all->count++] =
-        (adli_kube_call){.method = method, .path = path, .body = body, .type = type};
+    free((char *)call->path);
+    free((char *)call->body);
+    adli_kube_call_fini(call);
+}
+
+static void add_call(calls *all, const char *method, const char *path, const char *body,
+                     const char *type)
+{
+    adli_kube_call call = {.method = method,
+                           .path = adli_strdup(path),
+                           .body = adli_strdup(body),
+                           .type = type,
+                           .time_s = CALL_S};
+    if (call.path && call.body &&
+        adli_grow(&all->items, &all->capacity, all->count + 1, sizeof *all->items) == 0)
+        all->items[all->count++] = call;
+    else
+        call_fini(&call);
 }
 
 static void add_pod_call(calls *all, const adli_k8s_pod *pod, const char *method, const char *body,
@@ -202,7 +213,19 @@ static void add_pod_call(calls *all, const adli_k8s_pod *pod, const char *method
 {
     char path[ADLI_K8S_PATH];
     adli_k8s_pod_path(pod->key, "", path);
-    add_call(all, method, adli_strdup(path), body, type);
+    add_call(all, method, path, body, type);
+}
+
+/* For what the server was away or too busy for; once, however often it is asked for meanwhile. */
+static void keep_call(k8s *self, const adli_kube_call *call)
+{
+    for (size_t i = 0; i < self->again.count; i++) {
+        const adli_kube_call *kept = &self->again.items[i];
+        if (strcmp(kept->method, call->method) == 0 && strcmp(kept->path, call->path) == 0 &&
+            strcmp(kept->body, call->body) == 0)
+            return;
+    }
+    add_call(&self->again, call->method, call->path, call->body, call->type);
 }
 
 /* What is not there is as it should be. */
@@ -215,11 +238,19 @@ static void make_calls(k8s *self, calls *all)
         adl_status status = call->code == 404 ? ADL_OK : adli_kube_check(call, call->path);
         if (status != ADL_OK)
             adli_say(ADL_LOG_WARNING, "%s %s", call->method, adl_error());
-        free((char *)call->path);
-        adli_kube_call_fini(call);
+        if (status == ADL_EIO || status == ADL_ETIMEOUT)
+            keep_call(self, call);
+        call_fini(call);
     }
     free(all->items);
     *all = (calls){0};
+}
+
+static void call_again(k8s *self)
+{
+    calls again = self->again;
+    self->again = (calls){0};
+    make_calls(self, &again);
 }
 
 static void stop(void *user, const char *uid, int number, int member, bool kill)
@@ -243,19 +274,22 @@ static void stop(void *user, const char *uid, int number, int member, bool kill)
     make_calls(self, &all);
 }
 
-static const char release[] = "{\"metadata\":{\"finalizers\":null,\"annotations\":"
-                              "{\"adaptdl/forgotten\":\"true\"}}}";
+/* Others may have finalizers of their own there. */
+static const char release[] =
+    "{\"metadata\":{\"$deleteFromPrimitiveList/finalizers\":[\"" ADLI_K8S_FINALIZER
+    "\"],\"annotations\":{\"adaptdl/forgotten\":\"true\"}}}";
 
-/* Under lock. What has ended is kept for its log, until the job starts again or goes; the rest is ended. */
+/* Under lock. What has ended is kept for its log, until the job starts again or goes; the rest is ended: first
+ * deleted, then released, so that nothing is left running that nobody knows when we are killed in between. */
 static void release_pod(adli_k8s_cache *cache, calls *first, calls *then, adli_k8s_pod *pod,
                         bool keep)
 {
     bool ended = pod->over && !pod->leaving;
     if (!pod->absent) {
-        if (!pod->forgotten)
-            add_pod_call(first, pod, "PATCH", release, ADLI_KUBE_MERGE);
+        if (!pod->forgotten || !keep)
+            add_pod_call(then, pod, "PATCH", release, ADLI_KUBE_STRATEGIC);
         if (!ended || !keep)
-            add_pod_call(then, pod, "DELETE",
+            add_pod_call(first, pod, "DELETE",
                          ended ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":1}", NULL);
     }
     pod->forgotten = true;
@@ -294,7 +328,7 @@ static void forget(void *user, const char *uid, int number)
         snprintf(path, sizeof path, "/api/v1/namespaces/%s/secrets/%s", ns, secret);
         snprintf(body, sizeof body,
                  "{\"metadata\":{\"annotations\":{\"adaptdl/forgotten\":\"%d\"}}}", number);
-        add_call(&first, "PATCH", adli_strdup(path), body, ADLI_KUBE_MERGE);
+        add_call(&first, "PATCH", path, body, ADLI_KUBE_MERGE);
         release_group(self, group, &first, &then, true);
     }
     pthread_mutex_unlock(&self->cache.lock);
@@ -335,7 +369,7 @@ static void remove_job(void *user, const char *uid)
     adli_k8s_secret_name(uid, secret, sizeof secret);
     snprintf(path, sizeof path, "/api/v1/namespaces/%s/secrets/%s", ns, secret);
     if (*ns)
-        add_call(&then, "DELETE", adli_strdup(path), NULL, NULL);
+        add_call(&then, "DELETE", path, "{}", NULL);
     make_calls(self, &first);
     make_calls(self, &then);
 }
@@ -364,7 +398,11 @@ static void free_backend(void *user)
     if (self->own_kube)
         adli_kube_close(self->kube);
     adli_k8s_cache_fini(&self->cache);
+    for (size_t i = 0; i < self->again.count; i++)
+        call_fini(&self->again.items[i]);
+    free(self->again.items);
     free(self->views);
+    free(self->only);
     json_decref(self->view_texts);
     free(self->ns);
     free(self);
@@ -398,6 +436,20 @@ static adl_status open_client(k8s *self)
     self->own_kube = status == ADL_OK;
     adli_kube_config_fini(&config);
     return status;
+}
+
+/* Anybody can label a pod: it is ours only where its job is. Whose job is gone has to be cleared away. */
+static bool is_ours(void *user, const char *ns, const char *uid)
+{
+    const k8s *self = user;
+    adli_k8s_owner owner = {.pod = NULL};
+    if (self->only && strcmp(ns, self->only) != 0)
+        return false;
+    if (!self->options.owner ||
+        self->options.owner(self->options.owner_user, uid, &owner) != ADL_OK)
+        return true;
+    free(owner.pod);
+    return strcmp(ns, owner.ns) == 0;
 }
 
 static adl_status watch_all(k8s *self)
@@ -440,7 +492,11 @@ adl_status adli_k8s_new(const adli_k8s_options *given, adli_backend **out)
     if (status == ADL_OK) {
         const char *ns = self->options.ns;
         self->ns = adli_strdup(ns ? ns : adli_kube_namespace(self->kube));
-        status = self->ns ? watch_all(self) : adli_fail_memory("backend");
+        self->only = self->options.only ? adli_strdup(self->options.only) : NULL;
+        self->cache.ours = is_ours;
+        self->cache.ours_user = self;
+        bool whole = self->ns && !self->only == !self->options.only;
+        status = whole ? watch_all(self) : adli_fail_memory("backend");
     }
     if (status == ADL_OK)
         *out = &self->backend;

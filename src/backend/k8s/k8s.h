@@ -19,8 +19,9 @@ typedef struct adli_k8s_options {
     size_t size; /* of this struct */
     adli_kube
         *kube; /* borrowed; NULL: one of its own, to where KUBECONFIG or the service account lead */
-    const char *ns; /* only pods of this namespace are seen; NULL: all */
-    /* The job of that uid; ENOENT: there is none any more. From the backend's thread. NULL: jobs are no
+    const char *ns;   /* only pods of this namespace are seen; NULL: all */
+    const char *only; /* all are seen, but those elsewhere are never ours; NULL: they may be */
+    /* The job of that uid; ENOENT: there is none any more. From any thread, and with locks held. NULL: jobs are no
      * objects; their pods go to `ns`, carry start->pod, and belong to nobody. */
     adl_status (*owner)(void *user, const char *uid, adli_k8s_owner *out);
     void *owner_user;
