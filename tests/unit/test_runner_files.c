@@ -175,9 +175,9 @@ TEST(the_best_the_last_and_no_others_are_kept)
           !model_file(logs, "model.0005.adl", w));
     CHECK(!same(test.w[1], test.w[4]));
     const char *json = file_text("%s/checkpoints/model.storage.json", logs);
-    snprintf(text, sizeof text,
-             "\"storage\": [\n    {\"logpath\": \"%s/checkpoints/model.0002.adl\"", logs);
-    CHECK(strstr(json, text) && strstr(json, "model.0004.adl\", \"metric\": 0.5}\n"));
+    snprintf(text, sizeof text, "\"storage\": [{\"logpath\": \"%s/checkpoints/model.0002.adl\"",
+             logs);
+    CHECK(strstr(json, text) && strstr(json, "model.0004.adl\", \"metric\": 0.5}]"));
     CHECK(strstr(json, "\"topk\": 2") && strstr(json, "\"minimize\": false"));
     CHECK(strstr(json, "\"loader_key\": \"valid\"") && strstr(json, "\"metric_key\": \"score\""));
     adlt_tempdir_remove(logs);
@@ -207,7 +207,7 @@ TEST(a_best_model_that_is_lost_keeps_no_other_from_its_file)
     test.break_at = 1, test.mend_at = 2;
     CHECK_OK(run(&test, keep_two, &model));
     const char *json = file_text("%s/checkpoints/model.storage.json", logs);
-    CHECK(strstr(json, "model.0003.adl\", \"metric\": 0.5}\n") != NULL);
+    CHECK(strstr(json, "model.0003.adl\", \"metric\": 0.5}]") != NULL);
     CHECK(model_file(logs, "model.0003.adl", w) && same(w, test.w[2]));
     CHECK(!model_file(logs, "model.0002.adl", w)); /* displaced by epoch 3 */
     adlt_tempdir_remove(logs);
