@@ -304,7 +304,8 @@ static adl_status add_state(solver *s, const int64_t *left, double value, size_t
         return ADL_OK;
     if (state == SIZE_MAX) {
         state = to->count;
-        if (adli_grow(&to->left, &to->left_capacity, (state + 1) * rows, sizeof *left) != 0 ||
+        /* one more, as there may be no rows at all */
+        if (adli_grow(&to->left, &to->left_capacity, (state + 1) * rows + 1, sizeof *left) != 0 ||
             adli_grow(&to->value, &to->value_capacity, state + 1, sizeof *to->value) != 0 ||
             adli_grow(&to->trace, &to->trace_capacity, state + 1, sizeof *to->trace) != 0)
             return adli_fail_memory("states of a choice");
