@@ -251,8 +251,10 @@ static inline int adlt_fake_change(adlt_fake *fake, adlt_kube_request *request,
         code = 201;
     } else if (!old)
         code = 404;
-    else if (strcmp(request->method, "DELETE") == 0)
+    else if (strcmp(request->method, "DELETE") == 0) {
         adlt_fake_delete(fake, name, old, request->body);
+        *out = json_object_get(fake->objects, key); /* it may be gone */
+    }
     else if (uid && strcmp(uid, json_string_value(
                                     json_object_get(json_object_get(old, "metadata"), "uid"))) != 0)
         code = 409;
