@@ -254,9 +254,8 @@ static inline int adlt_fake_change(adlt_fake *fake, adlt_kube_request *request,
     else if (strcmp(request->method, "DELETE") == 0) {
         adlt_fake_delete(fake, name, old, request->body);
         *out = json_object_get(fake->objects, key); /* it may be gone */
-    }
-    else if (uid && strcmp(uid, json_string_value(
-                                    json_object_get(json_object_get(old, "metadata"), "uid"))) != 0)
+    } else if (uid && strcmp(uid, json_string_value(json_object_get(
+                                      json_object_get(old, "metadata"), "uid"))) != 0)
         code = 409;
     else if (strcmp(request->method, "PUT") == 0 &&
              !json_equal(json_object_get(metadata, "resourceVersion"),

@@ -139,12 +139,16 @@ static void close_site(site *s)
     adlt_kube_server_stop(&s->server);
 }
 
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void answer_calls(void *user, adlt_kube_request *request)
 {
     site *s = user;
     int step = atomic_fetch_add(&s->step, 1);
+    pthread_mutex_lock(&seen_lock); /* a thread to a connection */
     snprintf(s->seen, sizeof s->seen, "%s %s %s %s %s", request->method, request->path,
              request->type, request->authorization, request->body);
+    pthread_mutex_unlock(&seen_lock);
     if (strcmp(request->path, "/busy") == 0 && step == 0)
         adlt_kube_answer(request, 429, "Retry-After: 1\r\n", "{}");
     else if (strcmp(request->path, "/busy") == 0 && step == 1)
