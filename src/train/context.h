@@ -52,8 +52,8 @@ struct adl_context {
     adli_replay *replay;         /* results of the program's calls, for those who join later */
     adli_tap tap;                /* of the group, for the replay */
     int quiet;                   /* calls of the library's own are not in the replay */
-    bool joining;                /* not in a world yet; loading: states are on their way */
-    bool loading;
+    bool joining;                /* not in a world yet */
+    bool loading;                /* some states are another replica's already, some are not */
     adl_group *alone;     /* the group of one that stood in until this replica had joined */
     bool recovers;        /* a death can be survived: the loops regroup, and there is an opener */
     bool left;            /* the others go on without this replica */

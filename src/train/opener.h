@@ -8,6 +8,7 @@
  *     paused G SECONDS    rank 0: no step was under way for so long
  *     refused G WHY       rank 0: world G does not come to be
  *     lost G STEPS MEMBER world G has lost a member (-1: not known which); so many steps were applied
+ *     unformed G          the group of world G, which was to be without the lost, did not form here
  */
 #ifndef ADLI_TRAIN_OPENER_H
 #define ADLI_TRAIN_OPENER_H

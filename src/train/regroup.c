@@ -24,6 +24,7 @@ struct adli_regrouping {
     pthread_cond_t changed;
     adli_world offered; /* under lock: the newest; members NULL: none, or taken */
     uint32_t newest;    /* under lock: generation of the newest offer */
+    uint32_t stale;     /* under lock: it, when this replica said that it had lost its world */
     uint32_t cancelled; /* under lock: nothing comes of worlds up to this one */
     bool orphan;        /* under lock */
 
@@ -417,6 +418,28 @@ static adl_status form(adl_context *ctx, const adli_world *next, adl_group **out
     return adl_group_finish(forming, out);
 }
 
+/* Whoever opens worlds is told that this one has lost a member (-1: not known which). */
+static void say_lost(adl_context *ctx, int member)
+{
+    adli_regrouping *self = ctx->regrouping;
+    pthread_mutex_lock(&self->lock);
+    self->stale = self->newest;
+    pthread_mutex_unlock(&self->lock);
+    adli_opener_say(ctx, "lost %u %llu %d", ctx->world.generation, (unsigned long long)ctx->applied,
+                    member);
+}
+
+/* An offer without this replica tells it to leave, unless it is from before the loss: what was to be a smaller world
+ * then is not what comes now. */
+static bool sends_away(adl_context *ctx, const adli_world *next)
+{
+    adli_regrouping *self = ctx->regrouping;
+    pthread_mutex_lock(&self->lock);
+    bool fresh = next->generation > self->stale;
+    pthread_mutex_unlock(&self->lock);
+    return fresh && !ctx->joining;
+}
+
 /* Until this replica is in another world. */
 static adl_status await_world(adl_context *ctx)
 {
@@ -428,24 +451,26 @@ static adl_status await_world(adl_context *ctx)
             return status;
         next.rank = adli_world_rank(&next, ctx->member);
         if (next.rank < 0) {
+            bool leaves = sends_away(ctx, &next);
             adli_world_fini(&next);
-            if (ctx->joining)
+            if (!leaves)
                 continue;
             return adli_fail(ADL_EINTR, "left: the job goes on without this replica");
         }
         status = form(ctx, &next, &formed);
         if (status != ADL_OK) {
             adli_log(ctx, ADL_LOG_WARNING, "world %u: %s", next.generation, adl_error());
+            if (!ctx->joining && !outdated(ctx->regrouping, next.generation))
+                adli_opener_say(ctx, "unformed %u", next.generation);
             adli_world_fini(&next);
             continue;
         }
         status = enter(ctx, &next, formed);
-        if (status != ADL_EPEER || (ctx->joining && ctx->loading))
+        if (status != ADL_EPEER || ctx->loading) /* half a state is nothing to go on from */
             return status;
         adli_log(ctx, ADL_LOG_WARNING, "world %u: %s", ctx->world.generation, adl_error());
         if (!ctx->joining)
-            adli_opener_say(ctx, "lost %u %llu", ctx->world.generation,
-                            (unsigned long long)ctx->applied);
+            say_lost(ctx, -1);
     }
 }
 
@@ -498,8 +523,7 @@ adl_status adli_recover(adl_context *ctx)
         return status;
     adli_loop_void(loop);
     adli_regroup_drop(ctx);
-    adli_opener_say(ctx, "lost %u %llu %d", ctx->world.generation, (unsigned long long)ctx->applied,
-                    failed >= 0 && failed < ctx->world.replicas ? ctx->world.members[failed] : -1);
+    say_lost(ctx, failed >= 0 && failed < ctx->world.replicas ? ctx->world.members[failed] : -1);
     status = await_world(ctx);
     ctx->lost = status != ADL_OK;
     return status;

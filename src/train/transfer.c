@@ -328,6 +328,7 @@ adl_status adli_transfer(adl_context *ctx)
     status = ctx->world.rank == 0 ? send_all(ctx) : receive_all(ctx, seen.lacking);
     if (status != ADL_OK || !seen.lacking)
         return status;
+    ctx->loading = false; /* all of it is here */
     ctx->applied = seen.first.applied;
     if (!ctx->joining)
         adli_loop_overtaken(ctx->current, seen.first.ended);

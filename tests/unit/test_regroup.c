@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64, PLACES = 12, NEW = 8 };
+enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64, PLACES = 12, NEW = 8, PORTS = 12000 };
 
 /* One change: when a world is so many steps old, its rank 0 is offered another, of the processes with these ranks in
  * it and new ones (NEW, NEW + 1 ...: each joins once). */
@@ -26,6 +26,8 @@ typedef struct task {
     int joiners;   /* processes that wait to join from the start */
     bool calls;    /* the program makes collective calls of its own */
     int dies_at;   /* that step of world 0 kills its rank 0; 0: none does */
+    bool tears;    /* the first of world 1 dies while it sends its state to one that is behind */
+    int sends;     /* calls of its save function there */
     int breaks_at; /* at that step its directory of checkpoints is taken away */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -38,13 +40,20 @@ typedef struct task {
     int last_replicas;
 } task;
 
-/* A port that was free a moment ago. */
+/* A port that was free a moment ago, below those that the system hands out for connections meanwhile. */
 static int free_port(void)
 {
-    int fd, port = 0;
-    CHECK_OK(adl_group_listen("127.0.0.1", 0, &fd, &port));
-    close(fd);
-    return port;
+    static atomic_int next;
+    int fd, port;
+    for (int i = 0; i < PORTS; i++) {
+        port = 20000 + (getpid() * 37 + atomic_fetch_add(&next, 1)) % PORTS;
+        if (adl_group_listen("127.0.0.1", port, &fd, &port) == ADL_OK) {
+            close(fd);
+            return port;
+        }
+    }
+    ADLT_FAIL("no free port in 20000 .. %d", 20000 + PORTS - 1);
+    return 0;
 }
 
 /* Tells all processes, as a launcher would. */
@@ -97,11 +106,32 @@ static void call_others(adl_context *ctx, int64_t expected)
     free(word);
 }
 
+/* A state that is sent in world 1 but for its end: what comes before it has arrived. */
+static adl_status save_torn(void *user, adl_sink *sink)
+{
+    adlt_replica *replica = user;
+    task *work = replica->job->user;
+    change alone = {.replicas = 1, .from = {1}};
+    if (replica->ctx->world.generation == 1 && ++work->sends == 2) { /* first for its length */
+        note_context(work, replica->ctx->member, NULL);
+        offer(work, replica->ctx, &alone);
+        return adli_fail(ADL_EIO, "dies on purpose");
+    }
+    return adl_sink_u32(sink, 7);
+}
+
+static adl_status load_torn(void *user, adl_source *source)
+{
+    uint32_t seven;
+    (void)user;
+    return adl_source_u32(source, &seven);
+}
+
 /* The first replica is gone; the others are offered a world of their own. */
 static void die(adlt_replica *replica)
 {
     task *work = replica->job->user;
-    change alone = {.replicas = 1, .from = {1}};
+    change alone = {.replicas = work->tears ? 2 : 1, .from = {1, 2}};
     note_context(work, replica->ctx->member, NULL);
     offer(work, replica->ctx, &alone);
     adl_context_failf(replica->ctx, ADL_EIO, "dies on purpose");
@@ -138,6 +168,9 @@ static void train(adlt_replica *replica)
     CHECK_OK(adl_loader_new(ctx, &data, &loader));
     CHECK_OK(adl_dp_new(ctx, &options, &dp));
     CHECK_OK(adl_accumulator_new(ctx, "sums", &sums));
+    adl_checkpoint_functions torn = {sizeof torn, save_torn, load_torn, NULL};
+    if (work->tears)
+        CHECK_OK(adl_state(ctx, "torn", &torn, replica, NULL));
     int age = 0;
     uint32_t seen_world = 0;
     ADL_EPOCHS (ctx, epoch, EPOCHS) {
@@ -159,6 +192,8 @@ static void train(adlt_replica *replica)
                 die(replica);
                 break;
             }
+            if (work->tears && world == 0 && age == 5 && ctx->member == 1)
+                ctx->applied++; /* the other will be found behind */
             memset(grad, 0, D * sizeof *grad);
             for (int i = 0; i < batch->size; i++)
                 add_gradient(grad, batch->index[i]);
@@ -308,6 +343,22 @@ TEST(the_death_of_rank_0_voids_a_step_and_the_other_goes_on)
     CHECK_INT(work->last_replicas, 1);
     CHECK(work->world_steps[1] > 100);
     check_same(work);
+    free(work);
+}
+
+/* It has part of the state of one step and part of another's: it must not go on alone. */
+TEST(one_whose_state_arrived_in_part_does_not_go_on)
+{
+    task *work = new_task();
+    adlt_job job = {.user = work};
+    adlt_replica all[ADLT_REPLICAS_MAX];
+    work->dies_at = 20;
+    work->tears = true;
+    adlt_replicas_run(&job, 3, train, all);
+    CHECK_INT(work->sends, 2);
+    for (int r = 0; r < 3; r++)
+        CHECK_INT(all[r].code, 1);
+    CHECK_INT(work->world_steps[2], 0);
     free(work);
 }
 
