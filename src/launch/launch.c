@@ -94,13 +94,14 @@ static void end_generation(run *self)
     adli_worlds_fini(self);
 }
 
-/* Waits for what was started when a start failed halfway. */
+/* Nothing of the generation may live on: what was started when a start failed halfway, and those that were about to
+ * join or to leave when the others ended. */
 static void abandon(run *self)
 {
     for (size_t i = 0; i < self->count; i++) {
         adli_ward *ward = &self->all[i]->ward;
         adli_ward_kill(ward);
-        if (ward->id > 0)
+        if (ward->id > 0 && !ward->ended)
             waitpid(ward->id, NULL, 0);
     }
 }
@@ -428,6 +429,7 @@ static adl_status act(run *self, adl_action action)
         kill_all(self);
         break;
     case ADL_CLEAN:
+        abandon(self);
         drain(self);
         adli_output_clear(&self->output);
         end_generation(self);

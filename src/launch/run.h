@@ -29,6 +29,7 @@ typedef struct adli_worlds {
     double pause_s;
     int replaced; /* the rank that is to become another process; -1: none */
     int failures; /* newcomers in a row that died before they had joined */
+    int unformed; /* times that a member said so of a world that mends, since the last that was entered */
 } adli_worlds;
 
 typedef struct adli_run {

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NEWCOMER_FAILURES_MAX = 3 };
+enum { NEWCOMER_FAILURES_MAX = 3, MENDINGS_MAX = 3 };
 /* How long new processes may take until they are ready, and the others until they have noticed a death: both are
  * about programs that hang, so they are long. */
 static const double join_limit_s = 600, lost_limit_s = 120, cross_limit_s = 300;
@@ -59,8 +59,15 @@ bool adli_worlds_moved(const adli_run *self)
 {
     if (self->worlds.refused)
         return true;
-    return self->wanted != self->replicas && !self->worlds.broken && !on_offer(self) &&
-           !adli_worlds_able(self);
+    if (self->wanted == self->replicas || self->worlds.broken || on_offer(self))
+        return false;
+    for (size_t i = 0; i < self->count;
+         i++) { /* one that hangs up is ending: how, is not known yet */
+        const adli_replica *one = self->all[i];
+        if (one->role == ADLI_ROLE_IN && !one->over && one->able && one->link.fd < 0)
+            return false;
+    }
+    return !adli_worlds_able(self);
 }
 
 /* Killed, not ended by itself: what a program decides, and what it fails of, are not for the others to survive. */
@@ -69,29 +76,30 @@ static bool was_killed(const adli_replica *replica)
     return replica->over && WIFSIGNALED(replica->ward.status) && !replica->ward.asked;
 }
 
+/* It has left the present world, which is not over yet for the others: it has crossed out of it, or, when a member was
+ * lost, taken an offer from before for what comes now. */
+static bool left_early(const adli_run *self, const adli_replica *replica)
+{
+    bool listed = false;
+    for (int i = 0; i < self->worlds.next_count; i++)
+        listed |= self->worlds.next[i] == replica->member;
+    return replica->over && adli_ward_code(&replica->ward) == ADLI_EXIT_LEFT &&
+           (replica->lost || (on_offer(self) && !listed));
+}
+
 /* Is there somebody who may go on without it? */
 static bool survivable(const adli_run *self)
 {
     int left = 0;
     for (size_t i = 0; i < self->count; i++) {
         const adli_replica *one = self->all[i];
-        if (one->role != ADLI_ROLE_IN || was_killed(one))
+        if (one->role != ADLI_ROLE_IN || was_killed(one) || left_early(self, one))
             continue;
         if (one->over || !one->able)
             return false;
         left++;
     }
     return left > 0 && !self->stop && !self->worlds.refused && self->life.phase == ADL_RUNNING;
-}
-
-/* It has crossed out of the present world, which is not over yet for the others. */
-static bool left_early(const adli_run *self, const adli_replica *replica)
-{
-    bool listed = false;
-    for (int i = 0; i < self->worlds.next_count; i++)
-        listed |= self->worlds.next[i] == replica->member;
-    return replica->over && on_offer(self) && !listed &&
-           adli_ward_code(&replica->ward) == ADLI_EXIT_LEFT;
 }
 
 bool adli_worlds_handles(const adli_run *self, const adli_replica *replica)
@@ -197,7 +205,15 @@ static void say_pause(adli_run *self)
              self->replicas, plural);
 }
 
-/* The world on offer is the present one now. */
+/* One that is not in the present world any more and waits for another: none will come. */
+static void end_waiting(adli_replica *one)
+{
+    if (one->role == ADLI_ROLE_OUT && one->lost)
+        adli_ward_kill(&one->ward);
+}
+
+/* The world on offer is the present one now. Whoever has not joined it yet, because it broke before, stays a new one:
+ * it waits for the next. */
 static void commit(adli_run *self)
 {
     adli_worlds *worlds = &self->worlds;
@@ -209,10 +225,12 @@ static void commit(adli_run *self)
             rank--;
         if (rank >= 0) {
             one->rank = rank;
-            one->role = ADLI_ROLE_IN;
-            one->able = true;
+            if (one->role == ADLI_ROLE_NEW && one->entered >= worlds->last)
+                one->role = ADLI_ROLE_IN;
+            one->able = one->able || one->role == ADLI_ROLE_IN;
         } else if (one->role == ADLI_ROLE_IN) {
             one->role = one->over ? ADLI_ROLE_DEAD : ADLI_ROLE_OUT;
+            end_waiting(one);
         }
     }
     qsort(self->all, self->count, sizeof *self->all, by_rank);
@@ -220,7 +238,7 @@ static void commit(adli_run *self)
     worlds->generation = worlds->last;
     worlds->resized = !worlds->mends;
     worlds->broken = worlds->mends = false;
-    worlds->failures = 0;
+    worlds->failures = worlds->unformed = 0;
     if (self->port_fd >= 0)
         close(self->port_fd);
     self->port = worlds->port;
@@ -277,15 +295,43 @@ static void hear_lost(adli_run *self, adli_replica *replica, uint32_t generation
     adli_worlds *worlds = &self->worlds;
     if (on_offer(self) && generation == worlds->last && !worlds->mends)
         commit(self); /* some had crossed: who they were with now is the world that lost one */
-    adli_replica *named = find_member(self, member);
-    if (named)
-        named->named = true;
     replica->lost = true;
     replica->lost_in = generation;
     replica->applied = applied;
+    end_waiting(replica);
+    if (replica->role != ADLI_ROLE_IN || generation < replica->entered)
+        return; /* the others have gone on meanwhile */
+    adli_replica *named = find_member(self, member);
+    if (named)
+        named->named = true;
     if (!worlds->broken)
         worlds->since_s = adli_monotonic_s();
     worlds->broken = true;
+}
+
+static void hear_entered(adli_run *self, adli_replica *replica, uint32_t generation)
+{
+    replica->entered = generation;
+    replica->lost = replica->named = false;
+    if (on_offer(self) && generation == self->worlds.last && all_entered(self)) {
+        commit(self);
+    } else if (replica->role == ADLI_ROLE_NEW && generation == self->worlds.generation) {
+        replica->role = ADLI_ROLE_IN; /* another was quicker to say that this world broke */
+        replica->able = true;
+        qsort(self->all, self->count, sizeof *self->all, by_rank);
+    }
+}
+
+/* The group of a world without the dead did not form at one of its members: that one waits for another again. */
+static void hear_unformed(adli_run *self, adli_replica *replica, uint32_t generation)
+{
+    adli_worlds *worlds = &self->worlds;
+    if (!on_offer(self) || !worlds->mends || generation != worlds->last ||
+        replica->role != ADLI_ROLE_IN)
+        return;
+    replica->lost = true;
+    replica->lost_in = generation;
+    worlds->unformed++;
 }
 
 static void hear_line(adli_run *self, adli_replica *replica, const char *line)
@@ -299,10 +345,9 @@ static void hear_line(adli_run *self, adli_replica *replica, const char *line)
     } else if (strcmp(line, "ready") == 0) {
         replica->ready = true;
     } else if (sscanf(line, "entered %u", &generation) == 1) {
-        replica->entered = generation;
-        replica->lost = replica->named = false;
-        if (on_offer(self) && generation == self->worlds.last && all_entered(self))
-            commit(self);
+        hear_entered(self, replica, generation);
+    } else if (sscanf(line, "unformed %u", &generation) == 1) {
+        hear_unformed(self, replica, generation);
     } else if (sscanf(line, "paused %u %lf", &generation, &seconds) == 2) {
         self->worlds.paused = generation;
         self->worlds.pause_s = seconds;
@@ -380,7 +425,8 @@ static void end_silent(adli_run *self)
     bool late = adli_monotonic_s() - self->worlds.since_s > lost_limit_s;
     for (size_t i = 0; i < self->count; i++) {
         adli_replica *one = self->all[i];
-        if (one->role != ADLI_ROLE_IN || one->over || one->lost || one->ward.killed ||
+        bool entered = on_offer(self) && one->entered == self->worlds.last;
+        if (one->role != ADLI_ROLE_IN || one->over || one->lost || one->ward.killed || entered ||
             !((one->named && one->ward.stopped) || late))
             continue;
         adli_say(ADL_LOG_ERROR, "replica %d %s: killed", one->rank,
@@ -401,6 +447,31 @@ static bool mending_fails(const adli_run *self)
     return false;
 }
 
+/* Nobody meets with one that is stopped, and it will not meet with those who have gone on. */
+static void end_stopped(adli_run *self)
+{
+    for (int i = 0; i < self->worlds.next_count; i++) {
+        adli_replica *one = find_member(self, self->worlds.next[i]);
+        if (!one || one->over || !one->ward.stopped || one->ward.killed)
+            continue;
+        adli_say(ADL_LOG_ERROR, "replica %d was stopped and cannot go on with the others: killed",
+                 one->rank);
+        adli_ward_kill(&one->ward);
+    }
+}
+
+/* Is it time to give up finding a world without the dead? */
+static bool hopeless(adli_run *self)
+{
+    adli_worlds *worlds = &self->worlds;
+    if (adli_monotonic_s() - worlds->since_s <= cross_limit_s &&
+        worlds->unformed < MENDINGS_MAX * self->replicas)
+        return false;
+    adli_say(ADL_LOG_WARNING, "%s: the others do not come together: restarting it", self->name);
+    worlds->refused = true;
+    return true;
+}
+
 /* The world has lost a member: the others are given one without it, as soon as all have noticed. */
 static void mend(adli_run *self)
 {
@@ -408,8 +479,9 @@ static void mend(adli_run *self)
     int count = 0;
     end_silent(self);
     if (on_offer(self) && worlds->mends) {
-        if (!mending_fails(self))
+        if (hopeless(self) || !mending_fails(self))
             return;
+        end_stopped(self);
         take_back(self);
         worlds->generation = worlds->last;
         end_offer(self);
@@ -443,6 +515,7 @@ static void look_for_deaths(adli_run *self)
         if (on_offer(self) && !worlds->mends) /* if they cross nevertheless, they say so */
             take_back(self);
         worlds->broken = true;
+        worlds->replaced = -1; /* ranks are about to change */
     }
 }
 
@@ -498,6 +571,7 @@ static bool gather_newcomers(adli_run *self, int missing)
         if (adli_run_start_one(self, rank, self->wanted, true) != ADL_OK) {
             adli_say(ADL_LOG_ERROR, "%s: cannot start a replica: %s", self->name, adl_error());
             self->wanted = self->replicas;
+            self->worlds.replaced = -1;
             return false;
         }
         self->worlds.since_s = adli_monotonic_s();
