@@ -67,8 +67,9 @@ static _Noreturn void become(const adli_request *request, pid_t agent)
         putenv(*variable);
     adli_replica_share_processors(request->local_count);
     execvp(request->argv[0], request->argv);
-    fprintf(stderr, "%s: %s\n", request->argv[0], strerror(errno));
-    _exit(errno == ENOENT ? NOT_FOUND : CANNOT_START);
+    int why = errno;
+    fprintf(stderr, "%s: %s\n", request->argv[0], strerror(why));
+    _exit(why == ENOENT ? NOT_FOUND : CANNOT_START);
 }
 
 /* Words from the launcher. Its end, or that of the connection, is the end of the replica. */

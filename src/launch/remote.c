@@ -68,12 +68,24 @@ static bool write_all(int fd, const char *data, size_t length)
     return true;
 }
 
+/* Does a process die of it? Some others stop it instead, and a program may exit with any number. */
+static bool kills(int number)
+{
+    static const int deadly[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGILL,  SIGTRAP, SIGABRT,
+                                 SIGBUS,  SIGFPE,  SIGKILL, SIGUSR1, SIGSEGV, SIGUSR2,
+                                 SIGPIPE, SIGALRM, SIGXCPU, SIGXFSZ, SIGSYS};
+    for (size_t i = 0; i < ADLI_COUNT(deadly); i++)
+        if (deadly[i] == number)
+            return true;
+    return false;
+}
+
 /* Ends as the replica did: whoever looks at this process sees the signal that killed it. */
 static _Noreturn void end_like(int status)
 {
     int code = WIFSIGNALED(status) ? LOST : WEXITSTATUS(status);
     int number = code - 128;
-    if (number > 0 && number < 32 && number != SIGTERM) {
+    if (kills(number)) {
         sigset_t none;
         prctl(PR_SET_DUMPABLE, 0); /* the core is elsewhere */
         signal(number, SIG_DFL);
