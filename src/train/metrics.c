@@ -317,6 +317,17 @@ static adl_status load_entries(adli_metrics *metrics, adl_source *source, uint32
     return status;
 }
 
+/* fitted: a model of these devices; one of others says nothing of them. Under lock. */
+static void take_loaded(adli_metrics *metrics, double elapsed_s, const double *perf, bool fitted)
+{
+    metrics->elapsed_before_s = elapsed_s;
+    for (int i = 0; i < ADLI_PERF_COUNT; i++)
+        adli_perf_set(&metrics->perf, i, perf[i]);
+    adl_goodput model = {metrics->perf, {0, 0}, 1};
+    metrics->fitted = fitted && adl_goodput_check(&model) == ADL_OK;
+    metrics->changed = true;
+}
+
 adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
 {
     uint32_t flags = 0, count = 0;
@@ -333,15 +344,11 @@ adl_status adli_metrics_load(adli_metrics *metrics, adl_source *source)
         return status;
     if (count > ENTRIES_MAX || !isfinite(elapsed_s) || elapsed_s < 0)
         return adli_fail(ADL_ECORRUPT, "profile: impossible numbers");
+    pthread_mutex_lock(
+        &metrics->lock); /* another thread fits meanwhile, when a world has changed */
     status = load_entries(metrics, source, count, flags & TYPED, &of);
-    if (status != ADL_OK)
-        return status;
-    metrics->elapsed_before_s = elapsed_s;
-    for (int i = 0; i < ADLI_PERF_COUNT; i++)
-        adli_perf_set(&metrics->perf, i, perf[i]);
-    adl_goodput model = {metrics->perf, {0, 0}, 1};
-    /* a model of other devices says nothing of these */
-    metrics->fitted = flags & FITTED && of == metrics->type && adl_goodput_check(&model) == ADL_OK;
-    metrics->changed = true;
-    return ADL_OK;
+    if (status == ADL_OK)
+        take_loaded(metrics, elapsed_s, perf, flags & FITTED && of == metrics->type);
+    pthread_mutex_unlock(&metrics->lock);
+    return status;
 }

@@ -64,6 +64,7 @@ static standing decode(const uint8_t *data)
 typedef struct outlook {
     standing first; /* rank 0 */
     bool needed;    /* some replica lacks the state */
+    bool joins;     /* and one of them has not been in a world before */
     bool lacking;   /* this one does */
 } outlook;
 
@@ -82,6 +83,7 @@ static adl_status judge(adl_context *ctx, const standing *all, outlook *out)
                              "rank %d is a step behind in %s, rank 0 in another loop over %s", r,
                              one->loop, first->loop);
         out->needed |= behind || !one->has;
+        out->joins |= !one->has;
         if (r == ctx->world.rank)
             out->lacking = behind || !one->has;
     }
@@ -188,24 +190,25 @@ static adl_status send_pending(adl_context *ctx, const adli_ckpt_value *value)
     return status;
 }
 
-/* What is not a state: does the job save, and what has the program called. */
-static adl_status send_rest(adl_context *ctx)
+/* What is not a state: does the job save, and, for one that joins, what has the program called. */
+static adl_status send_rest(adl_context *ctx, bool joins)
 {
-    size_t length;
+    size_t length = 0;
     uint8_t saves = ctx->saves;
-    uint8_t *log = adli_replay_encode(ctx->replay, &length);
-    adl_status status = log ? broadcast(ctx, &saves, 1)
+    uint8_t *log = joins ? adli_replay_encode(ctx->replay, &length) : NULL;
+    adl_status status = log || !joins
+                            ? broadcast(ctx, &saves, 1)
                             : adli_fail(ADL_ESTATE, "the log of collective calls ran over");
     if (status == ADL_OK)
-        status = broadcast(ctx, log, length);
+        status = broadcast(ctx, log ? log : (const uint8_t *)"", length);
     free(log);
     return status;
 }
 
-static adl_status send_all(adl_context *ctx)
+static adl_status send_all(adl_context *ctx, bool joins)
 {
     adl_checkpoint *store = ctx->store;
-    adl_status status = send_rest(ctx);
+    adl_status status = send_rest(ctx, joins);
     for (size_t i = 0; status == ADL_OK && i < store->states_count; i++)
         status = send_state(ctx, store->states[i]);
     for (size_t i = 0; status == ADL_OK && i < store->pending_count; i++)
@@ -325,7 +328,7 @@ adl_status adli_transfer(adl_context *ctx)
     adl_status status = compare(ctx, &seen);
     if (status != ADL_OK || !seen.needed)
         return status;
-    status = ctx->world.rank == 0 ? send_all(ctx) : receive_all(ctx, seen.lacking);
+    status = ctx->world.rank == 0 ? send_all(ctx, seen.joins) : receive_all(ctx, seen.lacking);
     if (status != ADL_OK || !seen.lacking)
         return status;
     ctx->loading = false; /* all of it is here */
