@@ -114,6 +114,16 @@ static int count_in_log(const history *one, const char *text)
 
 /* ---- what is done to it ---- */
 
+/* Is it still one of the run's? Numbers of processes are used again. */
+static bool is_ours(const history *one, long pid)
+{
+    char link[64], target[512];
+    snprintf(link, sizeof link, "/proc/%ld/exe", pid);
+    ssize_t length = readlink(link, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = '\0';
+    return strcmp(target, one->program) == 0;
+}
+
 /* The processes that have started so far, in order; those of which nothing is left apart. */
 static int list_processes(const history *one, pid_t *out)
 {
@@ -125,7 +135,7 @@ static int list_processes(const history *one, pid_t *out)
         int member, restart, joins, fields;
         long pid;
         fields = sscanf(line, "%d %d %ld %d", &member, &restart, &pid, &joins);
-        if (fields == 4 && kill((pid_t)pid, 0) == 0)
+        if (fields == 4 && is_ours(one, pid))
             out[count++] = (pid_t)pid;
     }
     if (file)
@@ -211,7 +221,8 @@ static bool disturb(history *one, int actions, int *status)
         if (adli_monotonic_s() - start_s > HANG_S)
             return false;
         if (one->stopped && adli_monotonic_s() - one->stopped_s > 6) {
-            kill(one->stopped, SIGCONT);
+            if (is_ours(one, one->stopped))
+                kill(one->stopped, SIGCONT);
             one->stopped = 0;
         }
         usleep((useconds_t)adli_rng_range(&one->rng, 1000, begun && actions > 0 ? 400000 : 20000));
@@ -290,6 +301,13 @@ static void choose(history *one, uint64_t seed)
     built("bin/adaptdl", one->launcher, sizeof one->launcher);
 }
 
+static void end_run(history *one)
+{
+    int status;
+    kill(one->run, SIGTERM);
+    waitpid(one->run, &status, 0);
+}
+
 /* The same program on one replica, with nothing done to it: what it learns. */
 static double undisturbed(const history *like)
 {
@@ -302,6 +320,11 @@ static double undisturbed(const history *like)
     strcat(one.name, "-alone");
     start_run(&one);
     bool over = disturb(&one, 0, &status);
+    if (!over) {
+        ADLT_FAIL("seed %llu: alone, not finished within %d s", (unsigned long long)one.seed,
+                  HANG_S);
+        end_run(&one);
+    }
     double loss = over && judge(&one, status, NAN) && read_outcome(&one, &end) ? end.loss : NAN;
     adlt_tempdir_remove(one.directory);
     return loss;
@@ -319,8 +342,7 @@ static bool one_history(uint64_t seed)
     bool good = disturb(&one, adli_rng_range(&one.rng, 1, ACTIONS_MAX), &status);
     if (!good) {
         ADLT_FAIL("seed %llu: not finished within %d s", (unsigned long long)seed, HANG_S);
-        kill(one.run, SIGTERM);
-        waitpid(one.run, &status, 0);
+        end_run(&one);
     } else {
         good = judge(&one, status, loss);
     }
