@@ -101,9 +101,9 @@ want exit_code_of_the_failed 7 "$rc"
 has which_failed_and_where "replica 1 on $b exited with 7" "$err"
 call --hosts "$a,$b" -- sh -c '[ $ADAPTDL_REPLICA_RANK = 0 ] && kill -9 $$; exec sleep 600'
 want killed_replica 137 "$rc"
+has how_it_died "replica 0 on $a was killed by signal 9 (Killed)" "$err"
 call --hosts "$a,$b" -- sh -c 'exit 147' # 128 and a signal that stops: nobody would ever continue it
 want exit_code_that_looks_like_a_stop 147 "$rc"
-has how_it_died "replica 0 on $a was killed by signal 9 (Killed)" "$err"
 call --hosts "$a,$b" -- "$tmp/no-such-program"
 want missing_program 127 "$rc"
 has missing_program_text "$tmp/no-such-program: No such file or directory" "$err"
