@@ -200,6 +200,9 @@ static adl_status resolve(exchange *x, lookup *l)
         x->fd = l->done;
         status = wait_for(x, POLLIN, x->until_s);
         x->fd = -1;
+        uint64_t one; /* not only seen but read: what was written before it is ours now */
+        if (status == ADL_OK && read(l->done, &one, sizeof one) != sizeof one)
+            status = fail(x, ADL_EIO, "its host cannot be looked up");
     }
     if (status == ADL_OK && l->error != 0)
         status = fail(x, ADL_ENET, gai_strerror(l->error));

@@ -29,10 +29,11 @@ static bool explains(const adl_life *life, const adli_end *left, const adli_end 
     double since_s = left->ended_s > 0 && died->ended_s > 0 ? died->ended_s - left->ended_s : -1e9;
     bool stopping = life->phase == ADL_STOPPING;
     if (left->fate == ADLI_FATE_TAKEN) {
-        /* its loss may be noticed long after it, but not by us before we stopped the others for another reason */
+        /* its loss may be noticed long after it. One that the others lost because it was silent ends only when we
+         * stop them for that; one that is lost much later in the stopping is no reason for it. */
         bool first = stopping && died->ended_s > 0 && died->ended_s < life->stop_since_s &&
                      left->ended_s >= life->stop_since_s;
-        return !first && since_s < missed_s;
+        return since_s < missed_s && (!first || since_s > -felt_s);
     }
     if (left->fate != ADLI_FATE_LEFT)
         return false;

@@ -2,7 +2,7 @@
 # The commands over TCP with a token, and over TLS; the dashboard's address.
 . "$(dirname "$0")/cluster.sh"
 call up --listen none; check up_without_tcp 0 '^socket '
-grep -q dashboard "$tmp/out" && not_ok no_dashboard_without_tcp "$(cat "$tmp/out")"
+check no_dashboard_without_tcp 0 '^dashboard  none: '
 cluster_stop
 call up --nodes 1 --slots 1
 check up_prints_the_dashboard 0 '^dashboard  http://127.0.0.1:[0-9]+/#token=[0-9a-f]{32,}$'

@@ -127,10 +127,12 @@ want a_peer_that_left_is_no_failure "143 0" "$? $(grep -c 'was killed by' "$tmp/
 rm "$tmp/gone"
 # one that fell silent is killed as soon as its peers have noticed, which is no failure either: all start again
 "$adaptdl" run -n 2 --grace 600 -- sh -c '[ $ADAPTDL_NUM_RESTARTS = 1 ] && exit 0
-    [ $ADAPTDL_REPLICA_RANK = 0 ] && { trap "exit 143" TERM; echo silent; kill -STOP $$; sleep 1000; }
+    [ $ADAPTDL_REPLICA_RANK = 0 ] && { trap "exit 143" TERM; echo "silent $$"; kill -STOP $$; sleep 1000; }
     until [ -e '"$tmp"'/noticed ]; do sleep 0.02; done; exit 1' >"$tmp/out" 2>"$tmp/err" &
 pid=$!
 wait_for "$tmp/out" silent
+silent=$(sed -n 's/.*silent //p' "$tmp/out")
+until grep -qs '^State:.[TZ]' "/proc/$silent/status"; do sleep 0.02; done # it has said so before it is
 touch "$tmp/noticed"
 wait $pid
 want a_silent_replica_is_killed_at_once 0 "$?"

@@ -179,7 +179,8 @@ check plot_into_a_missing_folder 2 '' "$tmp/none/x.svg: No such file"
 call model plot "$tmp/good.json"
 [ "$rc" -eq 0 ] && grep -q 'a&lt;b&gt;&amp;' "$tmp/out" && grep -q 'R = 8' "$tmp/out" && ! grep -q 'R = 16' "$tmp/out" &&
     echo "ok - plot_to_standard_output" || { echo "not ok - plot_to_standard_output: rc $rc"; failed=1; }
-call; check no_command 2 '' 'no command given (see: adaptdl --help)'
+call; [ "$rc" -eq 0 ] && grep -q '^Usage: adaptdl COMMAND' "$tmp/out" &&
+    echo "ok - no_command_shows_the_help" || { echo "not ok - no_command_shows_the_help: rc $rc"; failed=1; }
 call nonsense; check unknown_command 2 '' 'unknown command "nonsense" (see: adaptdl --help)'
 call help nonsense; check help_of_an_unknown_command 2 '' 'unknown command "nonsense"'
 call model; check no_verb 2 '' 'no verb given (see: adaptdl help model)'

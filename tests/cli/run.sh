@@ -137,7 +137,7 @@ mistake unknown_option '--nonsense is unknown' run --nonsense -- true
 mistake no_program 'which program?' run -n 2
 mistake a_path_that_is_not_there "$tmp/none: No such file" run -- "$tmp/none"
 mistake a_program_that_is_not_on_the_path 'no-such-program-here: No such file' run -n 2 -- no-such-program-here
-mistake a_file_that_is_no_program "$tmp/file: Permission denied" run -- "$tmp/file"
+mistake a_file_that_is_no_program "$tmp/file: may not be executed; if it is a program: chmod +x" run -- "$tmp/file"
 mistake zero_replicas '-n 0: must be from 1' run -n 0 -- true
 mistake a_word_for_replicas '-n two: must be from 1' run -n two -- true
 mistake negative_restarts '--max-restarts -1: must be from 0' run --max-restarts -1 -- true

@@ -157,7 +157,8 @@ TEST(what_follows_from_a_lost_peer_is_no_failure)
     CHECK_INT(FAILURES(&running, {ADLI_FATE_TAKEN, 60}, {ADLI_FATE_TAKEN, 95}, died), 0);
     /* nor what happened before, and made us stop the one that was then lost */
     const adl_life stopping = {.phase = ADL_STOPPING, .group = 1, .stop_since_s = 101};
-    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_TAKEN, 104}, died), 1);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_TAKEN, 114}, died), 1);
+    CHECK_INT(FAILURES(&stopping, {ADLI_FATE_TAKEN, 102}, died), 0); /* it was silent */
     CHECK_INT(FAILURES(&stopping, {ADLI_FATE_TAKEN, 100.5}, died), 0);
     /* stopped by somebody else a moment before; noticed in whichever order */
     CHECK_INT(FAILURES(&running, {ADLI_FATE_LEFT, 97}, died, ready), 0);
