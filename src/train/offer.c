@@ -115,7 +115,7 @@ adl_status adli_offer_read(const char *line, adli_world *out)
     bool fine =
         strlen(line) < ADLI_OFFER_LINE_MAX &&
         sscanf(line, "%9u %9u %255s %5u %n", &generation, &nodes, address, &port, &used) == 4 &&
-        used > 0 && nodes >= 1 && port <= 65535;
+        used > 0 && nodes >= 1 && nodes <= MEMBERS_MAX && port <= 65535;
     if (fine) {
         out->generation = generation;
         out->nodes = (int)nodes;
