@@ -243,6 +243,7 @@ static void free_context(adl_context *ctx)
     adli_regrouping_free(ctx->regrouping);
     adl_checkpoint_close(ctx->store);
     adl_group_free(ctx->group);
+    adl_group_free(ctx->former);
     adl_group_free(ctx->alone);
     adli_replay_free(ctx->replay);
     adli_signals_remove(ctx);

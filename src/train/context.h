@@ -54,7 +54,9 @@ struct adl_context {
     int quiet;                   /* calls of the library's own are not in the replay */
     bool joining;                /* not in a world yet */
     bool loading;                /* some states are another replica's already, some are not */
-    adl_group *alone;            /* the group of one that stood in until this replica had joined */
+    adl_group *
+        former; /* of a world that was left for one that failed: what was made on it knows it still */
+    adl_group *alone;     /* the group of one that stood in until this replica had joined */
     bool recovers;        /* a death can be survived: the loops regroup, and there is an opener */
     bool left;            /* the others go on without this replica */
     bool lost;            /* the world has lost a member; the step is void, adli_recover comes */

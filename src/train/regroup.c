@@ -310,12 +310,17 @@ static adl_status enter(adl_context *ctx, const adli_world *next, adl_group *for
     ctx->quiet--;
     adl_future_free(ctx->agreed);
     ctx->agreed = NULL;
-    if (joins)
+    if (joins) {
         ctx->alone = before; /* the program may be in a call on it */
-    else
+    } else if (status != ADL_OK && !ctx->former) {
+        ctx->former = before; /* not everybody was told of the new one */
+    } else {
         adl_group_free(before);
+    }
     if (status != ADL_OK)
         return status;
+    adl_group_free(ctx->former);
+    ctx->former = NULL;
     adli_opener_say(ctx, "entered %u", ctx->world.generation);
     if (ctx->world.rank == 0)
         adli_log(ctx, ADL_LOG_INFO, "world %u: going on as %d replica%s", ctx->world.generation,

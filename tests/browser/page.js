@@ -294,13 +294,13 @@ const tests = {
     'what a job reports has live curves': withPage(
         async (page, mock) => {
             const times = [now() - 60, now() - 40, now() - 20];
-            const loss = { name: 'valid/loss', steps: [1, 2, 3], times, values: [2, 1.5, -0.5] };
+            const error = { name: 'valid/error', steps: [1, 2, 3], times, values: [2, 1.5, -0.5] };
             const section = page.getByRole('region', { name: 'Metrics' });
             await page.getByRole('img', { name: /^Replicas over time/ }).waitFor();
             assert.equal(await section.isVisible(), false);
-            mock.curves = [loss];
+            mock.curves = [error];
             mock.event('JobTrain', 'default/mnist', 'news');
-            const curve = section.getByRole('img', { name: /^valid\/loss over time.*last -0.5/ });
+            const curve = section.getByRole('img', { name: /^valid\/error over time.*last -0.5/ });
             await curve.waitFor();
             assert.deepEqual(await section.locator('text.value').allTextContents(), [
                 '-1',
@@ -308,14 +308,14 @@ const tests = {
                 '1',
                 '2',
             ]);
-            const plot = section.getByRole('group', { name: /^valid\/loss/ });
+            const plot = section.getByRole('group', { name: /^valid\/error/ });
             await plot.focus();
             await page.keyboard.press('End');
             assert.match(await plot.locator('.plot-tip').innerText(), /· step 3\n-0.5$/);
-            loss.steps.push(4);
-            loss.times.push(now());
-            loss.values.push(null); // no number
-            mock.curves = [{ name: 'accuracy', steps: [4], times: [now()], values: [0.25] }, loss];
+            error.steps.push(4);
+            error.times.push(now());
+            error.values.push(null); // no number
+            mock.curves = [{ name: 'accuracy', steps: [4], times: [now()], values: [0.25] }, error];
             mock.event('JobTrain', 'default/mnist', 'news');
             await section.getByRole('img', { name: /^accuracy over time.*last 0.25/ }).waitFor();
             assert.equal(await section.locator('figure').count(), 2);
