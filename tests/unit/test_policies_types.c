@@ -1,0 +1,197 @@
+/* What policies decide where nodes are of several device types, on problems that can be done by hand. */
+#include "harness.h"
+#include "snapshots.h"
+
+/* Two nodes of four slow devices, one of four fast ones; job 0 is four times as fast there, job 1 no faster. */
+TEST(a_device_type_goes_to_the_job_that_gains_by_it)
+{
+    static const char *const names[] = {"slow", "fast"};
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    adlt_world_init(&world, 3, 2, 1);
+    for (int n = 0; n < 3; n++) {
+        world.nodes[n].capacity.amount[0] = 4;
+        world.nodes[n].device_type = names[n == 2];
+    }
+    adl_goodput slow = {{0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6}, {0.01, 1}, 128}, fast = slow;
+    fast.perf.alpha_c /= 4;
+    fast.perf.beta_c /= 4;
+    adl_batch_limits limits = {4096, 16, 256, true};
+    for (int j = 0; j < 2; j++) {
+        adl_job *job = &world.jobs[j];
+        job->request.amount[0] = 1;
+        job->max_replicas = job->max_profiled = 4;
+        job->total_work = 1e5;
+        adl_type_model types[] = {{.model = &slow, .limits = &limits},
+                                  {.model = j == 0 ? &fast : &slow, .limits = &limits}};
+        REQUIRE_OK(adl_speedup_new_types(types, 2, 4, &job->model));
+    }
+    world.snapshot.shared_models = true;
+    world.snapshot.type_names = names;
+    world.snapshot.type_count = 2;
+    REQUIRE_OK(adl_policy_new("rank", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK(decision.jobs[0].replicas > 0 && decision.jobs[1].replicas > 0);
+    for (int i = 0; i < decision.jobs[0].replicas; i++)
+        CHECK_INT(decision.jobs[0].nodes[i], 2);
+    for (int i = 0; i < decision.jobs[1].replicas; i++)
+        CHECK(decision.jobs[1].nodes[i] < 2);
+    CHECK(decision.jobs[0].speedup > 2 * decision.jobs[1].speedup);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
+/* Two nodes of two slow devices each, one of four fast ones, and jobs that know both. */
+static void two_types(adlt_world *world, int jobs, const adl_goodput *slow, const adl_goodput *fast)
+{
+    static const char *const names[] = {"slow", "fast"};
+    static const adl_batch_limits limits = {4096, 16, 256, true};
+    adlt_world_init(world, 3, jobs, 1);
+    for (int n = 0; n < 3; n++) {
+        world->nodes[n].capacity.amount[0] = n == 2 ? 4 : 2;
+        world->nodes[n].device_type = names[n == 2];
+    }
+    for (int j = 0; j < jobs; j++) {
+        adl_job *job = &world->jobs[j];
+        job->request.amount[0] = 1;
+        job->max_replicas = job->max_profiled = 8;
+        job->total_work = 1e5;
+        adl_type_model types[] = {{.model = slow, .limits = &limits},
+                                  {.model = fast, .limits = &limits}};
+        REQUIRE_OK(adl_speedup_new_types(types, 2, 8, &job->model));
+    }
+    world->snapshot.shared_models = true;
+    world->snapshot.type_names = names;
+    world->snapshot.type_count = 2;
+}
+
+static const adl_goodput slow_model = {
+    {0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6}, {0.01, 1}, 128};
+static const adl_goodput fast_model = {
+    {0.005, 0.00025, 0.08, 0.002, 0.02, 0.0005, 1.6}, {0.01, 1}, 128};
+
+/* 3 is between the sizes of the grid. */
+TEST(jobs_of_odd_sizes_run_where_there_are_types)
+{
+    static const char *const policies[] = {"rank", "sia", "fifo", "pollux"};
+    for (size_t i = 0; i < ADLI_COUNT(policies); i++) {
+        adlt_world world;
+        adl_policy *policy;
+        adl_decision decision = {0};
+        two_types(&world, 1, &slow_model, &fast_model);
+        world.jobs[0].min_replicas = world.jobs[0].max_replicas = 3;
+        REQUIRE_OK(adl_policy_new(policies[i], &policy));
+        REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+        CHECK_INT(decision.jobs[0].replicas, 3);
+        adl_decision_fini(&decision);
+        adl_policy_free(policy);
+        adlt_world_fini(&world);
+    }
+}
+
+/* Neither what one device of the first type would do for a job nor that it was never there may decide
+ * whether it runs: its time left is what counts. */
+TEST(a_job_that_was_never_on_the_first_type_is_ranked_by_its_work)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    two_types(&world, 2, &slow_model, &fast_model);
+    adl_speedup_free(world.jobs[1].model);
+    static const adl_batch_limits limits = {4096, 16, 256, true};
+    adl_type_model only_fast[] = {{0}, {.model = &fast_model, .limits = &limits}};
+    REQUIRE_OK(adl_speedup_new_types(only_fast, 2, 8, &world.jobs[1].model));
+    world.jobs[0].total_work = 1e6;
+    world.jobs[1].total_work = 1e3; /* short: it is served first */
+    world.nodes[2].capacity.amount[0] = 1;
+    REQUIRE_OK(adl_policy_new("rank", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK_INT(decision.jobs[1].replicas, 1);
+    CHECK_INT(decision.jobs[1].nodes[0], 2);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
+/* price=0 means weights by rank on every cluster. With them a short job's weight grows with its rank only,
+ * so its share is another than with prices. */
+TEST(price_zero_holds_with_types_too)
+{
+    int got[2] = {0};
+    for (int priced = 0; priced < 2; priced++) {
+        adlt_world world;
+        adl_policy *policy;
+        adl_decision decision = {0};
+        two_types(&world, 6, &slow_model, &fast_model);
+        for (int j = 0; j < 6; j++) {
+            world.jobs[j].total_work = 1e3 * pow(4, j);
+            world.jobs[j].restart_cost_s = 1e-3;
+        }
+        REQUIRE_OK(adl_policy_new("rank", &policy));
+        REQUIRE_OK(adl_policy_set(policy, "price", priced ? 4 : 0));
+        REQUIRE_OK(adl_policy_set(policy, "p", 1));
+        REQUIRE_OK(adl_policy_set(policy, "hep", 10)); /* all for the shortest */
+        REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+        got[priced] = decision.jobs[0].replicas;
+        adl_decision_fini(&decision);
+        adl_policy_free(policy);
+        adlt_world_fini(&world);
+    }
+    CHECK_INT(got[0], 4);
+    CHECK(got[1] < 4);
+}
+
+TEST(a_decision_says_why_this_type)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    char text[256];
+    two_types(&world, 1, &slow_model, &fast_model);
+    REQUIRE_OK(adl_policy_new("rank", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK_INT(decision.jobs[0].type, 1);
+    CHECK_INT(decision.jobs[0].other_type, 0);
+    adl_decision_explain(&world.snapshot, &decision, 0, text, sizeof text);
+    printf("info - %s\n", text);
+    CHECK(strstr(text, "on fast, "));
+    CHECK(strstr(text, "x as fast as on slow and a device there counts 0."));
+    char cut[20];
+    CHECK_INT(strlen(adl_decision_explain(&world.snapshot, &decision, 0, cut, sizeof cut)), 19);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
+/* The published objective on a problem that can be done by hand: 4 devices, a job that scales and one
+ * that does not. */
+TEST(sia_gives_devices_to_those_that_scale)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    adlt_world_init(&world, 1, 3, 1);
+    world.nodes[0].capacity.amount[0] = 4;
+    world.snapshot.now_s = 1000;
+    adl_goodput scales = {{0.001, 0.01, 0.001, 0.0001, 0.001, 0.0001, 2}, {1, 1e6}, 128};
+    adl_goodput does_not = {{1, 0.0001, 10, 1, 10, 1, 2}, {1, 1e-6}, 128};
+    adl_batch_limits limits = {4096, 16, 256, true};
+    for (int j = 0; j < 3; j++) {
+        adl_job *job = &world.jobs[j];
+        job->request.amount[0] = 1;
+        job->max_replicas = 4;
+        if (j < 2)
+            REQUIRE_OK(
+                adl_speedup_new(j == 0 ? &scales : &does_not, &limits, NULL, 0, 4, &job->model));
+    }
+    REQUIRE_OK(adl_policy_new("sia", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK_INT(decision.jobs[0].replicas, 2);
+    CHECK_INT(decision.jobs[1].replicas, 1);
+    CHECK_INT(decision.jobs[2].replicas, 1); /* no report: one */
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
