@@ -19,6 +19,7 @@
 #include "policy/rank.h"
 
 #include "base/mem.h"
+#include "policy/heap.h"
 #include "policy/room.h"
 
 #include <math.h>
@@ -300,23 +301,11 @@ static void find_jump(const rank *r, candidate *c)
 }
 
 /* Is x's jump to be taken before y's? Ties: the earlier job. */
-static bool before(const rank *r, int x, int y)
+static bool before(const void *user, int x, int y)
 {
+    const rank *r = user;
     double a = r->jobs[x].density, b = r->jobs[y].density;
     return a != b ? a > b : x < y;
-}
-
-static void sift_down(rank *r, int count, int at)
-{
-    int job = r->order[at];
-    for (int child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && before(r, r->order[child + 1], r->order[child]))
-            child++;
-        if (!before(r, r->order[child], job))
-            break;
-        r->order[at] = r->order[child];
-    }
-    r->order[at] = job;
 }
 
 /* The last jump that was taken: who else wants devices has lost them to this one. */
@@ -336,7 +325,7 @@ static jump hand_out(rank *r)
         r->order[i] = i;
     }
     for (int i = count / 2; i-- > 0;)
-        sift_down(r, count, i);
+        adli_heap_sift(r->order, count, i, before, r);
     while (count > 0 && r->jobs[r->order[0]].best >= 0) {
         candidate *c = &r->jobs[r->order[0]];
         const option *options = r->options + c->first;
@@ -350,7 +339,7 @@ static jump hand_out(rank *r)
             c->taken = c->best;
         }
         find_jump(r, c);
-        sift_down(r, count, 0);
+        adli_heap_sift(r->order, count, 0, before, r);
     }
     return last;
 }

@@ -11,6 +11,7 @@
 #include "policy/rank.h"
 
 #include "base/mem.h"
+#include "policy/heap.h"
 #include "policy/types.h"
 
 #include <math.h>
@@ -231,23 +232,11 @@ static void find_jump(const rank *r, candidate *c)
 }
 
 /* Is x's jump to be taken before y's? Ties: the earlier job. */
-static bool before(const rank *r, int x, int y)
+static bool before(const void *user, int x, int y)
 {
+    const rank *r = user;
     double a = r->jobs[x].density, b = r->jobs[y].density;
     return a != b ? a > b : x < y;
-}
-
-static void sift_down(rank *r, int count, int at)
-{
-    int job = r->order[at];
-    for (int child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && before(r, r->order[child + 1], r->order[child]))
-            child++;
-        if (!before(r, r->order[child], job))
-            break;
-        r->order[at] = r->order[child];
-    }
-    r->order[at] = job;
 }
 
 static void find_all(rank *r, int count)
@@ -257,7 +246,7 @@ static void find_all(rank *r, int count)
         r->order[i] = i;
     }
     for (int i = count / 2; i-- > 0;)
-        sift_down(r, count, i);
+        adli_heap_sift(r->order, count, i, before, r);
 }
 
 /* As in rank.c a heap of jobs by their best jump, looked at again when one reaches the top; but a job that
@@ -283,7 +272,7 @@ static void hand_out(rank *r)
             find_all(r, count);
         } else {
             find_jump(r, c);
-            sift_down(r, count, 0);
+            adli_heap_sift(r->order, count, 0, before, r);
         }
     }
 }

@@ -7,6 +7,8 @@
  *
  * Rank 0 writes SHARE/ledger at the end: "replicas N steps S loss L", then a line of counts for each epoch. Each process
  * appends "RESTARTS MEMBER PID JOINS" to SHARE/starts, and "MEMBER JOINED" to it when it is in its first epoch. */
+#include "words.h"
+
 #include "adaptdl/context.h"
 #include "adaptdl/dp.h"
 #include "adaptdl/epoch.h"
@@ -36,23 +38,12 @@ typedef struct model {
 
 static bool read_plan(int argc, char **argv, plan *out)
 {
-    const struct {
-        const char *name;
-        int *value;
-    } words[] = {{"epochs", &out->epochs}, {"examples", &out->examples},
-                 {"batch", &out->batch},   {"step_us", &out->step_us},
-                 {"calls", &out->calls},   {"load_us", &out->load_us}};
+    const adlt_word words[] = {{"epochs", &out->epochs}, {"examples", &out->examples},
+                               {"batch", &out->batch},   {"step_us", &out->step_us},
+                               {"calls", &out->calls},   {"load_us", &out->load_us}};
     *out = (plan){.epochs = 3, .examples = 120, .batch = 12};
-    for (int i = 1; i < argc; i++) {
-        size_t known = 0, length = strcspn(argv[i], "=");
-        while (known < sizeof words / sizeof words[0] &&
-               (strncmp(words[known].name, argv[i], length) != 0 || words[known].name[length]))
-            known++;
-        if (known == sizeof words / sizeof words[0] || !argv[i][length])
-            return false;
-        *words[known].value = atoi(argv[i] + length + 1);
-    }
-    return out->epochs > 0 && out->examples > 0 && out->batch > 0;
+    return adlt_read_words(argc, argv, words, sizeof words / sizeof words[0]) && out->epochs > 0 &&
+           out->examples > 0 && out->batch > 0;
 }
 
 static void note(const adl_env *env, const char *text)

@@ -10,6 +10,8 @@
  * example of every epoch. When training is over rank 0 writes it to SHARE/ledger: a line "steps N value V"
  * (optimizer steps, and what a parameter that goes up by one with each has become), then a line of
  * counts for each epoch. Each replica appends "RESTARTS RANK REPLICAS" to SHARE/starts. */
+#include "words.h"
+
 #include "adaptdl/context.h"
 #include "adaptdl/dp.h"
 #include "adaptdl/epoch.h"
@@ -40,24 +42,13 @@ typedef struct ledger {
 
 static bool read_plan(int argc, char **argv, plan *out)
 {
-    const struct {
-        const char *name;
-        int *value;
-    } words[] = {{"epochs", &out->epochs},         {"examples", &out->examples},
-                 {"batch", &out->batch},           {"step_us", &out->step_us},
-                 {"example_us", &out->example_us}, {"crash", &out->crash},
-                 {"children", &out->children}};
+    const adlt_word words[] = {{"epochs", &out->epochs},         {"examples", &out->examples},
+                               {"batch", &out->batch},           {"step_us", &out->step_us},
+                               {"example_us", &out->example_us}, {"crash", &out->crash},
+                               {"children", &out->children}};
     *out = (plan){.epochs = 2, .examples = 40, .batch = 4, .crash = -1};
-    for (int i = 1; i < argc; i++) {
-        size_t known = 0, length = strcspn(argv[i], "=");
-        while (known < sizeof words / sizeof words[0] &&
-               (strncmp(words[known].name, argv[i], length) != 0 || words[known].name[length]))
-            known++;
-        if (known == sizeof words / sizeof words[0] || !argv[i][length])
-            return false;
-        *words[known].value = atoi(argv[i] + length + 1);
-    }
-    return out->epochs > 0 && out->examples > 0 && out->batch > 0;
+    return adlt_read_words(argc, argv, words, sizeof words / sizeof words[0]) && out->epochs > 0 &&
+           out->examples > 0 && out->batch > 0;
 }
 
 /* ---- files of the job ---- */
