@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/mask.h"
 #include "base/mem.h"
 #include "base/status.h"
 
@@ -56,7 +57,7 @@ void adli_say(adl_log_level level, const char *format, ...)
         return;
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    adli_print_masked(line, sizeof line, format, args);
     va_end(args);
     logger.to(logger.user, level, line);
 }

@@ -3,6 +3,7 @@
 #include "base/status.h"
 
 #include "adli_version.h"
+#include "base/mask.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ adl_status adli_fail(adl_status status, const char *format, ...)
     char text[ERROR_TEXT_MAX]; /* the arguments may point into error_text */
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    adli_print_masked(text, sizeof text, format, args);
     va_end(args);
     memcpy(error_text, text, sizeof text);
     return status;
@@ -33,7 +34,7 @@ adl_status adli_wrap(adl_status status, const char *format, ...)
     char prefix[ERROR_TEXT_MAX / 2];
     va_list args;
     va_start(args, format);
-    vsnprintf(prefix, sizeof prefix, format, args);
+    adli_print_masked(prefix, sizeof prefix, format, args);
     va_end(args);
     return adli_fail(status, "%s: %s", prefix, error_text);
 }

@@ -13,7 +13,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdint.h>
 
 enum { CANDIDATES = 50 };
 
@@ -188,7 +187,7 @@ adl_status adl_goodput_evaluate(const adl_goodput *model, adl_shape shape, doubl
 /* The limits with every open bound replaced and m's bounds made whole. */
 typedef struct batch_range {
     double max_batch, min_m, max_m;
-    bool accumulation;
+    bool accumulation, lone_grows;
 } batch_range;
 
 static adl_status resolve(const adl_goodput *model, const adl_batch_limits *limits,
@@ -216,11 +215,12 @@ static adl_status resolve(const adl_goodput *model, const adl_batch_limits *limi
     return ADL_OK;
 }
 
-/* ceil, fmin and fmax are calls into libm on a plain x86-64; these are instructions. No NaN comes
- * here, and no batch size is beyond INT_MAX. */
+/* ceil, fmin and fmax are calls into libm on a plain x86-64; these are instructions, and the loop over the
+ * candidates is done two at a time. No NaN comes here, and no batch size is beyond INT_MAX: adding and
+ * subtracting 2^52 rounds to a whole number. */
 static inline double up(double x)
 {
-    double whole = (double)(int64_t)x;
+    double whole = (x + 0x1p52) - 0x1p52;
     return whole < x ? whole + 1 : whole;
 }
 
@@ -229,69 +229,111 @@ static inline double larger(double x, double y)
     return x > y ? x : y;
 }
 
-/* How a total batch size B is split over R replicas into (m, s). */
-static inline void split(const batch_range *range, double init, int replicas, double batch,
-                         double *m, double *s)
+/* Total batch sizes split over the replicas into (m, s), T_accum(m), and a bound of the goodput that needs
+ * no roots; -1 where the batch is smaller than B0. */
+typedef struct candidates {
+    double batch[CANDIDATES], m[CANDIDATES], s[CANDIDATES], accum[CANDIDATES], bound[CANDIDATES];
+} candidates;
+
+/* Does a single replica keep to B0, or accumulate? */
+static bool held(const batch_range *range, int replicas)
 {
-    double local = batch / replicas;
-    *s = 0;
-    if (range->accumulation) {
-        *s = up(local / range->max_m - ROUNDING) - 1;
-        /* one gradient alone gives no noise estimate */
-        if (replicas == 1 && local > init + ROUNDING)
-            *s = larger(*s, 1);
-        *s = larger(*s, 0);
-        *m = up(local / (*s + 1) - ROUNDING);
-    } else {
-        *m = up((replicas == 1 ? init : local) - ROUNDING);
-    }
-    *m = larger(*m, range->min_m);
-    *m = *m < range->max_m ? *m : range->max_m;
+    return replicas == 1 && !range->lone_grows;
 }
 
-/* A candidate with what its goodput = worth / (s * accum + T_optim) is made of, and a bound that
- * needs no roots: T_optim is at least its larger part. */
-typedef struct candidate {
-    double m, s, accum, worth, bound;
-} candidate;
-
-/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact.
- * Steps often give the (m, s) of the step before, which is not listed again. Candidates below B0 (a
- * max_m too small for these replicas) are passed over. Returns how many there are. */
-static int list_candidates(const adl_goodput *model, const batch_range *range, int replicas,
-                           double network, candidate list[CANDIDATES])
+/* 50 total batch sizes in geometric steps from max(B0, min_m * R) to max_batch_size, both exact. One replica
+ * without accumulation has one. */
+static void list_batches(const batch_range *range, double init, int replicas, candidates *list)
 {
-    double init = model->init_batch_size;
-    double first = larger(init, range->min_m * replicas), batch = first;
-    double ratio = exp(log(range->max_batch / first) / (CANDIDATES - 1));
-    double last_m = 0, last_s = 0;
+    double batch = larger(init, range->min_m * replicas);
+    double ratio = exp(log(range->max_batch / batch) / (CANDIDATES - 1));
+    for (int i = 0; i < CANDIDATES - 1; i++, batch *= ratio)
+        list->batch[i] = batch;
+    list->batch[CANDIDATES - 1] = range->max_batch;
+    for (int i = 0; held(range, replicas) && !range->accumulation && i < CANDIDATES; i++)
+        list->batch[i] = init;
+}
+
+/* The bound takes T_optim for what it is at least: its larger part, and 2^(1 / gamma) times the mean of both
+ * (no mean of powers is less than the mean). Where statistics are so small that products of them are rounded to
+ * nothing, there is none. */
+static void list_candidates(const adl_goodput *model, const batch_range *range, int replicas,
+                            double network, candidates *list)
+{
+    double init = model->init_batch_size, var = model->grad.var, sqr = model->grad.sqr;
+    double both = 0.5 * exp2(1 / model->perf.gamma), least = init * (1 - 1e-12);
+    double min_m = range->min_m, max_m = range->max_m;
+    double whole = range->accumulation ? max_m : HUGE_VAL; /* what is not split further */
+    /* one gradient alone gives no noise estimate */
+    double alone = range->accumulation && held(range, replicas) ? init + ROUNDING : HUGE_VAL;
+    adl_perf_params perf = model->perf;
+    list_batches(range, init, replicas, list);
+    for (int i = 0; i < CANDIDATES; i++) {
+        double local = list->batch[i] / replicas;
+        double s = larger(up(local / whole - ROUNDING) - 1, local > alone ? 1 : 0);
+        double m = larger(up(local / (s + 1) - ROUNDING), min_m);
+        m = m < max_m ? m : max_m;
+        double total = replicas * m * (s + 1), accum = adl_accum_time(&perf, m);
+        double optim = larger(larger(accum, network), both * (accum + network));
+        double bound =
+            init * (var + sqr) * total / ((var * init + sqr * total) * (s * accum + optim));
+        list->m[i] = m;
+        list->s[i] = s;
+        list->accum[i] = accum;
+        list->bound[i] = total < least ? -1 : bound;
+    }
+    for (int i = 0; var + sqr < TINY && i < CANDIDATES; i++)
+        list->bound[i] = list->bound[i] == -1 ? -1 : HUGE_VAL;
+}
+
+/* B * efficiency(B) = B0 * gain(B / B0), without the divisions that cancel. */
+static double worth(const adl_goodput *model, const candidates *list, int replicas, int i)
+{
     adl_grad_params grad = model->grad;
-    int count = 0;
-    for (int i = 0; i < CANDIDATES; i++, batch *= ratio) {
-        candidate *c = &list[count];
-        split(range, init, replicas, i == CANDIDATES - 1 ? range->max_batch : batch, &c->m, &c->s);
-        double total = replicas * c->m * (c->s + 1);
-        if ((c->m == last_m && c->s == last_s) || total < init * (1 - 1e-12))
-            continue;
-        last_m = c->m;
-        last_s = c->s;
-        c->accum = adl_accum_time(&model->perf, c->m);
-        /* B * efficiency(B) = B0 * gain(B / B0), without the divisions that cancel */
-        double noise = grad.var * init / total + grad.sqr;
-        c->worth = noise > 0 ? init * (grad.var + grad.sqr) / noise : init;
-        c->bound = c->worth / (c->s * c->accum + larger(c->accum, network));
-        count++;
-    }
-    return count;
+    double init = model->init_batch_size, total = replicas * list->m[i] * (list->s[i] + 1);
+    double noise = grad.var * init / total + grad.sqr;
+    return noise > 0 ? init * (grad.var + grad.sqr) / noise : init;
 }
 
-/* The first best of the candidates. The one with the best bound is looked at first: it is often the
- * winner, and then most others need no roots. */
-adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
-                                adl_shape shape, adl_batch_choice *out)
+/* The first best of the candidates; -1: there is none. The one with the best bound is looked at first: it is
+ * often the winner. T_optim is convex in T_accum, so no other is below its tangent there, and most others need
+ * no roots. */
+static int find_best(const adl_goodput *model, const candidates *list, int replicas, double network,
+                     double *best)
 {
-    batch_range range;
-    candidate list[CANDIDATES];
+    double gamma = model->perf.gamma, slope = 0, touched = 0, at = 0;
+    int winner = -1, start = 0;
+    for (int i = 1; i < CANDIDATES; i++)
+        start = list->bound[i] > list->bound[start] ? i : start;
+    for (int k = -1; k < CANDIDATES && list->bound[start] >= 0; k++) {
+        int i = k < 0 ? start : k;
+        double limit = list->bound[i] * (1 + 1e-12), accum = list->accum[i], steps = list->s[i];
+        if (limit < *best || limit < 0 || k == start ||
+            (k > 0 && list->m[k] == list->m[k - 1] && steps == list->s[k - 1]))
+            continue;
+        double value = worth(model, list, replicas, i);
+        double tangent = steps * accum + touched + slope * (accum - at);
+        if (k >= 0 && tangent > 0 && value / tangent * (1 + 1e-12) < *best)
+            continue;
+        double optim = overlap(accum, network, gamma), goodput = value / (steps * accum + optim);
+        if (k < 0) {
+            touched = optim;
+            at = accum;
+            slope = pow(accum / optim, gamma - 1);
+        }
+        if (winner < 0 || goodput > *best || (goodput == *best && i < winner)) {
+            *best = goodput;
+            winner = i;
+        }
+    }
+    return winner;
+}
+
+adl_status adli_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
+                                 bool lone_grows, adl_shape shape, adl_batch_choice *out)
+{
+    batch_range range = {.lone_grows = lone_grows};
+    candidates list;
     *out = (adl_batch_choice){0};
     adl_status status = adl_goodput_check(model);
     if (status == ADL_OK)
@@ -301,32 +343,23 @@ adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits
     if (status != ADL_OK)
         return status;
 
-    double init = model->init_batch_size, gamma = model->perf.gamma, best = -1;
-    double network = adl_network_time(&model->perf, shape);
-    int replicas = shape.replicas, winner = 0, start = 0;
-    int count = list_candidates(model, &range, replicas, network, list);
-    for (int i = 1; i < count; i++)
-        if (list[i].bound > list[start].bound)
-            start = i;
-    for (int k = -1; k < count; k++) {
-        int i = k < 0 ? start : k;
-        const candidate *c = &list[i];
-        if (count == 0 || c->bound * (1 + 1e-12) < best || (k >= 0 && i == start))
-            continue;
-        double goodput = c->worth / (c->s * c->accum + overlap(c->accum, network, gamma));
-        if (goodput > best || (goodput == best && i < winner)) {
-            best = goodput;
-            winner = i;
-        }
-    }
-    if (best >= 0)
-        *out = (adl_batch_choice){best, (int)list[winner].m, (int)list[winner].s};
-    if (best < 0)
+    double best = -1, network = adl_network_time(&model->perf, shape);
+    list_candidates(model, &range, shape.replicas, network, &list);
+    int winner = find_best(model, &list, shape.replicas, network, &best);
+    if (winner < 0)
         return adli_fail(ADL_EINVAL,
                          "%d replica%s of at most %.15g examples cannot hold the initial batch of "
                          "%.15g without accumulation",
-                         replicas, replicas == 1 ? "" : "s", range.max_m, init);
+                         shape.replicas, shape.replicas == 1 ? "" : "s", range.max_m,
+                         model->init_batch_size);
+    *out = (adl_batch_choice){best, (int)list.m[winner], (int)list.s[winner]};
     return ADL_OK;
+}
+
+adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
+                                adl_shape shape, adl_batch_choice *out)
+{
+    return adli_goodput_optimize(model, limits, false, shape, out);
 }
 
 adl_status adl_goodput_optimize_array(const adl_goodput *model, const adl_batch_limits *limits,

@@ -26,15 +26,23 @@ typedef struct residual {
     double log_replicas, mean;
 } residual;
 
+/* What one replica counts for: at the smallest measured size, and most below it. */
+typedef struct unit {
+    double each, most;
+} unit;
+
 typedef struct type_memo {
+    memo_entry *answers; /* its own memo, or that of the type it is projected from, */
+    double ratio; /* and by what those are multiplied: 1, or the ratio of speeds; 0: cannot be */
     bool known;   /* has a model of its own */
-    double ratio; /* speed / that of the type it is projected from; 0: cannot be */
     adl_goodput model;
     adl_batch_limits limits;
     memo_entry *memo;
     residual *residuals[2]; /* [N > 1]: by ascending replicas */
     size_t residual_count[2];
     double speed;
+    int measured; /* the smallest size that was; 0: the rates are not bounded */
+    unit rate, goodput;
     adl_profile_point *profile; /* as it was given: for whoever writes the memo down */
     size_t profile_count;
 } type_memo;
@@ -43,8 +51,11 @@ struct adl_speedup {
     int holders;
     int first; /* the first type with a model; -1: none */
     int max_replicas;
-    double base; /* goodput of one replica of the first type */
+    double base;    /* goodput of one replica of the first type */
+    bool scattered; /* entries by a hash of their key */
     size_t type_count, memo_size;
+    bool bounded;
+    double claimed;   /* see adli_speedup_claimed */
     type_memo *types; /* [type_count] */
 };
 
@@ -131,7 +142,17 @@ static bool within(const adl_speedup *speedup, adl_shape shape)
            shape.replicas <= speedup->max_replicas;
 }
 
-static memo_entry compute(const type_memo *on, bool multi, int replicas)
+/* Only what can be had at all is bounded from below. */
+static double bound(const unit *of, int measured, int replicas, double value)
+{
+    if (measured == 0 || !(value > 0))
+        return value;
+    if (replicas > measured)
+        return fmin(value, ADLI_LEEWAY * replicas * of->each);
+    return fmin(fmax(value, replicas * of->each / ADLI_LEEWAY), ADLI_LEEWAY * replicas * of->most);
+}
+
+static memo_entry claim(const type_memo *on, bool multi, int replicas)
 {
     adl_batch_choice choice;
     adl_shape shape = adl_shape_of(multi ? 2 : 1, replicas);
@@ -145,25 +166,46 @@ static memo_entry compute(const type_memo *on, bool multi, int replicas)
     };
 }
 
+static memo_entry compute(const type_memo *on, bool multi, int replicas)
+{
+    memo_entry entry = claim(on, multi, replicas);
+    entry.rate = bound(&on->rate, on->measured, replicas, entry.rate);
+    entry.goodput = bound(&on->goodput, on->measured, replicas, entry.goodput);
+    return entry;
+}
+
+/* Apart, so that a look at what is there needs few registers and no stack. */
+static __attribute__((noinline)) const memo_entry *ask(const adl_speedup *speedup, size_t type,
+                                                       unsigned key, memo_entry *entry)
+{
+    const type_memo *on = &speedup->types[type];
+    *entry = compute(on->known ? on : &speedup->types[speedup->first], key & 1, (int)(key / 2));
+    entry->key = key;
+    return entry;
+}
+
 /* The answer for a shape; *ratio: by which its goodput and rate are to be multiplied. */
-static const memo_entry *look_up(adl_speedup *speedup, adl_shape shape, double *ratio)
+static inline const memo_entry *look_up(const adl_speedup *speedup, adl_shape shape, double *ratio)
 {
     static const memo_entry nothing;
     size_t type = speedup->type_count == 1 ? 0 : (size_t)shape.type;
     *ratio = 0;
     if (!within(speedup, shape) || type >= speedup->type_count)
         return &nothing;
-    *ratio = speedup->types[type].ratio;
-    type_memo *on = &speedup->types[speedup->types[type].known ? (int)type : speedup->first];
-    bool multi = shape.nodes > 1;
-    unsigned key = 2 * (unsigned)shape.replicas + multi;
-    size_t at = speedup->memo_size < MEMO_SIZE ? key : key * 0x9e3779b1u >> (32 - MEMO_BITS);
-    memo_entry *entry = &on->memo[at];
-    if (entry->key != key) {
-        *entry = compute(on, multi, shape.replicas);
-        entry->key = key;
-    }
-    return entry;
+    const type_memo *on = &speedup->types[type];
+    *ratio = on->ratio;
+    unsigned key = 2 * (unsigned)shape.replicas + (shape.nodes > 1);
+    memo_entry *entry =
+        &on->answers[speedup->scattered ? key * 0x9e3779b1u >> (32 - MEMO_BITS) : key];
+    return entry->key == key ? entry : ask(speedup, type, key, entry);
+}
+
+/* The fewest replicas that can hold the initial batch. */
+static int fewest_for_init(const type_memo *on, int max_replicas)
+{
+    double init = on->model.init_batch_size, most = floor(on->limits.max_local_bsz);
+    double fewest = most >= 1 && !on->limits.accumulation ? ceil(init / most) : 1;
+    return (int)fmin(fmax(fewest, 1), max_replicas);
 }
 
 /* The goodput that counts as a speedup of 1: one replica's. Where one replica cannot hold the
@@ -172,9 +214,7 @@ static adl_status find_base(adl_speedup *speedup)
 {
     adl_batch_choice choice;
     const type_memo *on = &speedup->types[speedup->first];
-    double init = on->model.init_batch_size, most = floor(on->limits.max_local_bsz);
-    double fewest = most >= 1 && !on->limits.accumulation ? ceil(init / most) : 1;
-    int replicas = (int)fmin(fmax(fewest, 1), speedup->max_replicas);
+    int replicas = fewest_for_init(on, speedup->max_replicas);
     adl_status status =
         adl_goodput_optimize(&on->model, &on->limits, adl_shape_of(1, replicas), &choice);
     speedup->base = choice.goodput / replicas;
@@ -208,6 +248,9 @@ static adl_status fill(adl_speedup *speedup, const adl_type_model *types)
         }
         status = measure(on, &types[t], (int)t);
     }
+    for (size_t t = 0; t < speedup->type_count; t++)
+        speedup->types[t].answers =
+            speedup->types[speedup->types[t].known ? (int)t : speedup->first].memo;
     return status;
 }
 
@@ -225,7 +268,8 @@ adl_status adl_speedup_new_types(const adl_type_model *types, size_t type_count,
         return adli_fail_memory("speedup of a job");
     *speedup = (adl_speedup){
         .holders = 1, .first = -1, .max_replicas = max_replicas, .type_count = type_count};
-    speedup->memo_size = max_replicas < MEMO_SIZE / 2 ? 2 * (size_t)max_replicas + 2 : MEMO_SIZE;
+    speedup->scattered = max_replicas >= MEMO_SIZE / 2;
+    speedup->memo_size = speedup->scattered ? MEMO_SIZE : 2 * (size_t)max_replicas + 2;
     for (size_t t = type_count; t-- > 0;)
         speedup->first = types[t].model ? (int)t : speedup->first;
     adl_status status = ADL_OK;
@@ -247,6 +291,92 @@ adl_status adl_speedup_new(const adl_goodput *model, const adl_batch_limits *lim
 {
     const adl_type_model only = {model, limits, profile, profile_count, 0};
     return adl_speedup_new_types(&only, 1, max_replicas, out);
+}
+
+/* The smallest size that can be had and was measured, else the smallest at all. */
+static memo_entry smallest(const type_memo *on, int max_replicas, int *size)
+{
+    memo_entry entry = {0};
+    const adl_profile_point *best = NULL;
+    for (size_t i = 0; i < on->profile_count; i++) {
+        const adl_profile_point *point = &on->profile[i];
+        if (!usable(point) || point->replicas > max_replicas ||
+            (best && (point->replicas > best->replicas ||
+                      (point->replicas == best->replicas && point->nodes >= best->nodes))))
+            continue;
+        memo_entry there = claim(on, point->nodes > 1, point->replicas);
+        if (!(there.rate > 0))
+            continue;
+        best = point;
+        entry = there;
+    }
+    *size = best ? best->replicas : fewest_for_init(on, max_replicas);
+    return best ? entry : claim(on, false, *size);
+}
+
+static unit unit_of(double there, int size, double alone)
+{
+    double each = there / size;
+    return (unit){each, fmax(each / ADLI_LEEWAY, alone)};
+}
+
+/* How far the claims at measured sizes are above what counts. */
+static double excess(const type_memo *on, int max_replicas)
+{
+    double most = 1;
+    for (size_t i = 0; i < on->profile_count; i++) {
+        const adl_profile_point *point = &on->profile[i];
+        if (!usable(point) || point->replicas > max_replicas)
+            continue;
+        double rate = claim(on, point->nodes > 1, point->replicas).rate;
+        double counts = bound(&on->rate, on->measured, point->replicas, rate);
+        most = counts > 0 ? fmax(most, fmax(rate / counts, counts / rate)) : most;
+    }
+    return most;
+}
+
+void adli_speedup_bound(adl_speedup *speedup)
+{
+    speedup->bounded = true;
+    speedup->claimed = 1;
+    for (size_t t = 0; speedup->types && t < speedup->type_count; t++) {
+        type_memo *on = &speedup->types[t];
+        const type_memo *first = &speedup->types[speedup->first];
+        if (!on->known)
+            continue;
+        int size;
+        memo_entry least = smallest(on, speedup->max_replicas, &size), one = claim(on, false, 1);
+        if (!(least.rate > 0))
+            continue;
+        on->rate = unit_of(least.rate, size, one.rate);
+        on->goodput = unit_of(least.goodput, size, one.goodput);
+        if (first->measured > 0) {
+            on->rate.each = fmin(on->rate.each, ADLI_TYPES_APART * first->rate.each);
+            on->rate.most = fmin(on->rate.most, ADLI_TYPES_APART * first->rate.most);
+            on->goodput.each = fmin(on->goodput.each, ADLI_TYPES_APART * first->goodput.each);
+            on->goodput.most = fmin(on->goodput.most, ADLI_TYPES_APART * first->goodput.most);
+        }
+        on->measured = size;
+        speedup->claimed = fmax(speedup->claimed, excess(on, speedup->max_replicas));
+    }
+    if (speedup->first >= 0 && speedup->types[speedup->first].measured > 0)
+        speedup->base =
+            fmax(speedup->base, speedup->types[speedup->first].goodput.each / ADLI_LEEWAY);
+}
+
+bool adli_speedup_bounded(const adl_speedup *speedup)
+{
+    return speedup->bounded;
+}
+
+double adli_speedup_one(const adl_speedup *speedup)
+{
+    return speedup->first >= 0 ? speedup->types[speedup->first].rate.most : 0;
+}
+
+double adli_speedup_claimed(const adl_speedup *speedup)
+{
+    return speedup->bounded ? speedup->claimed : 1;
 }
 
 adl_speedup *adli_speedup_share(adl_speedup *speedup)

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,6 +20,8 @@ typedef struct process {
     pid_t id, parent, group;
     unsigned long long born; /* clock ticks since boot: with id the name of a process */
     int64_t resident_pages;
+    unsigned long long ticks,
+        dead_ticks; /* of processor time: its own, and of children that it has reaped */
     bool zombie, below;
     bool
         veiled; /* its environment cannot be seen: in the middle of exec, of its end, or not ours */
@@ -54,6 +57,10 @@ static bool read_process(pid_t id, process *out)
         PARENT = 4,
         GROUP = 5,
         FLAGS = 9,
+        USER = 14,
+        SYSTEM = 15,
+        DEAD_USER = 16,
+        DEAD_SYSTEM = 17,
         BORN = 22,
         RESIDENT = 24,
         ENV_END = 51,
@@ -70,6 +77,8 @@ static bool read_process(pid_t id, process *out)
                      .group = (pid_t)stat_field(after, GROUP),
                      .born = stat_field(after, BORN),
                      .resident_pages = (int64_t)stat_field(after, RESIDENT),
+                     .ticks = stat_field(after, USER) + stat_field(after, SYSTEM),
+                     .dead_ticks = stat_field(after, DEAD_USER) + stat_field(after, DEAD_SYSTEM),
                      .zombie = after[2] == 'Z' || after[2] == 'X'};
     out->veiled = !(stat_field(after, FLAGS) & KERNEL_THREAD) && stat_field(after, ENV_END) == 0;
     return true;
@@ -99,6 +108,12 @@ static process *read_all(size_t *count)
 static int by_id(const void *a, const void *b)
 {
     const process *left = a, *right = b;
+    return (left->id > right->id) - (left->id < right->id);
+}
+
+static int by_owned_id(const void *a, const void *b)
+{
+    const adli_procs_owner *left = a, *right = b;
     return (left->id > right->id) - (left->id < right->id);
 }
 
@@ -197,6 +212,74 @@ int64_t adli_procs_memory_below(pid_t root, int64_t enough)
             exact += exact_memory(all[i].id);
     free(all);
     return bound > enough ? exact : bound;
+}
+
+/* The number of the root above a process; SIZE_MAX: none. roots: by id. */
+static size_t root_above(const process *all, size_t all_count, const adli_procs_owner *roots,
+                         size_t count, const process *from)
+{
+    enum {
+        GENERATIONS = 1000
+    }; /* the look is not of one instant: parents may go round in a ring */
+    for (int i = 0; from && i < GENERATIONS; i++) {
+        adli_procs_owner wanted = {.id = from->parent};
+        const adli_procs_owner *root = bsearch(&wanted, roots, count, sizeof *roots, by_owned_id);
+        if (root)
+            return root->use;
+        process key = {.id = from->parent};
+        from = bsearch(&key, all, all_count, sizeof *all, by_id);
+    }
+    return SIZE_MAX;
+}
+
+/* The roots that are there, by id. */
+static adli_procs_owner *sort_roots(const process *all, size_t all_count, adli_procs_use *uses,
+                                    size_t count, size_t *found)
+{
+    adli_procs_owner *roots = adli_calloc(count ? count : 1, sizeof *roots);
+    double ticks_in_s = (double)sysconf(_SC_CLK_TCK);
+    *found = 0;
+    for (size_t i = 0; roots && i < count; i++) {
+        process key = {.id = uses[i].root};
+        const process *root = bsearch(&key, all, all_count, sizeof *all, by_id);
+        if (!root || root->born != uses[i].born)
+            continue;
+        uses[i].cpu_s = (double)root->dead_ticks / ticks_in_s;
+        uses[i].memory_bytes = uses[i].weigh ? 0 : -1;
+        roots[(*found)++] = (adli_procs_owner){root->id, i};
+    }
+    if (roots)
+        qsort(roots, *found, sizeof *roots, by_owned_id);
+    return roots;
+}
+
+void adli_procs_use_below(adli_procs_use *uses, size_t count, adli_procs_owner **owners,
+                          size_t *owner_count)
+{
+    size_t all_count, root_count, capacity = 0;
+    double ticks_in_s = (double)sysconf(_SC_CLK_TCK);
+    *owners = NULL;
+    *owner_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        uses[i].cpu_s = NAN;
+        uses[i].memory_bytes = -1;
+    }
+    process *all = read_all(&all_count);
+    if (all)
+        qsort(all, all_count, sizeof *all, by_id);
+    adli_procs_owner *roots = sort_roots(all, all_count, uses, count, &root_count);
+    for (size_t i = 0; root_count > 0 && i < all_count; i++) {
+        size_t use = root_above(all, all_count, roots, root_count, &all[i]);
+        if (use == SIZE_MAX)
+            continue;
+        uses[use].cpu_s += (double)(all[i].ticks + all[i].dead_ticks) / ticks_in_s;
+        if (uses[use].weigh && !all[i].zombie)
+            uses[use].memory_bytes += exact_memory(all[i].id);
+        if (adli_grow(owners, &capacity, *owner_count + 1, sizeof **owners) == 0)
+            (*owners)[(*owner_count)++] = (adli_procs_owner){all[i].id, use};
+    }
+    free(roots);
+    free(all);
 }
 
 static bool has_mark(pid_t id, const char *mark, char *text, size_t size)

@@ -3,6 +3,8 @@
 #ifndef ADLI_PROCS_H
 #define ADLI_PROCS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -19,6 +21,27 @@ pid_t *adli_procs_children(pid_t parent, pid_t group, size_t *count);
 /* Bytes of memory that the descendants of root use, each shared page counted once among them. The exact
  * figure is asked for only when a quick upper bound passes `enough`; else the bound is returned. */
 int64_t adli_procs_memory_below(pid_t root, int64_t enough);
+
+/* What is below one process, the root. */
+typedef struct adli_procs_use {
+    pid_t root; /* given; and its birth, so that nobody else is taken for it */
+    unsigned long long born;
+    bool weigh; /* given: memory_bytes is wanted, which is the dear part */
+    double
+        cpu_s; /* processor time of all that are or ever were below it; NAN: there is no such root */
+    int64_t memory_bytes; /* as adli_procs_memory_below has it exactly; -1: not known */
+} adli_procs_use;
+
+/* Whose a process is: the number of the root that it is below. */
+typedef struct adli_procs_owner {
+    pid_t id;
+    size_t use;
+} adli_procs_owner;
+
+/* Fills uses[count] by one look at all processes, however many roots there are. No root is below another. *owners:
+ * [*owner_count] ascending by id, to be freed. Without memory or /proc everything is unknown. */
+void adli_procs_use_below(adli_procs_use *uses, size_t count, adli_procs_owner **owners,
+                          size_t *owner_count);
 
 /* When the process was born, in clock ticks since boot; 0: there is none. */
 unsigned long long adli_procs_born(pid_t id);
