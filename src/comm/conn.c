@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -123,29 +122,39 @@ static adl_status queue(adli_conn *conn, const adli_part *parts, size_t count, s
     return status;
 }
 
-adl_status adli_conn_send(adli_conn *conn, adli_frame_type type, const adli_part *parts,
-                          size_t count)
+/* Writes header and MAC around the parts all[1] .. all[*count]; *count and *total include them. */
+static adl_status enclose(adli_conn *conn, adli_frame_type type, adli_part *all, size_t *count,
+                          uint8_t header[ADLI_FRAME_HEADER], uint8_t mac[ADLI_MAC_BYTES],
+                          size_t *total)
 {
-    uint8_t header[ADLI_FRAME_HEADER], mac[ADLI_MAC_BYTES];
-    adli_part all[PARTS_MAX + 2] = {{header, sizeof header}};
-    size_t length = 0, total, skip = 0;
-    assert(count <= PARTS_MAX);
-    for (size_t i = 0; i < count; i++) {
-        all[i + 1] = parts[i];
-        length += parts[i].length;
-    }
+    size_t length = 0;
+    for (size_t i = 1; i <= *count; i++)
+        length += all[i].length;
     if (length > conn->max_payload)
         return adli_fail(ADL_EINVAL, "a frame of %zu bytes, the limit is %zu", length,
                          conn->max_payload);
     adli_frame_header(header, type, conn->generation, conn->sent, length, conn->tx != NULL);
-    total = sizeof header + length;
-    adl_status status = ADL_OK;
-    count++;
-    if (conn->tx) {
-        status = adli_mac_of(conn->tx, all, count, mac);
-        all[count++] = (adli_part){mac, sizeof mac};
-        total += sizeof mac;
-    }
+    all[0] = (adli_part){header, ADLI_FRAME_HEADER};
+    *total = ADLI_FRAME_HEADER + length;
+    ++*count;
+    if (!conn->tx)
+        return ADL_OK;
+    adl_status status = adli_mac_of(conn->tx, all, *count, mac);
+    all[(*count)++] = (adli_part){mac, ADLI_MAC_BYTES};
+    *total += ADLI_MAC_BYTES;
+    return status;
+}
+
+adl_status adli_conn_send(adli_conn *conn, adli_frame_type type, const adli_part *parts,
+                          size_t count)
+{
+    uint8_t header[ADLI_FRAME_HEADER], mac[ADLI_MAC_BYTES];
+    adli_part all[PARTS_MAX + 2];
+    size_t total, skip = 0;
+    assert(count <= PARTS_MAX);
+    for (size_t i = 0; i < count; i++)
+        all[i + 1] = parts[i];
+    adl_status status = enclose(conn, type, all, &count, header, mac, &total);
     if (status == ADL_OK && !adli_conn_unsent(conn))
         status = send_now(conn, all, count, &skip);
     if (status != ADL_OK)
@@ -161,8 +170,52 @@ adl_status adli_conn_send(adli_conn *conn, adli_frame_type type, const adli_part
     return status;
 }
 
+adl_status adli_conn_lend(adli_conn *conn, adli_frame_type type, const void *data, size_t length)
+{
+    adli_lent *lent = &conn->lent;
+    adli_part all[3] = {[1] = {data, length}};
+    size_t count = 1, total;
+    assert(!adli_conn_unsent(conn));
+    adl_status status = enclose(conn, type, all, &count, lent->header, lent->mac, &total);
+    if (status != ADL_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        lent->rest[i] = (struct iovec){(void *)(uintptr_t)all[i].data, all[i].length};
+    lent->count = (int)count;
+    conn->sent++;
+    return adli_conn_flush(conn);
+}
+
+/* What is left of a lent frame, as far as the socket takes it. */
+static adl_status flush_lent(adli_conn *conn)
+{
+    adli_lent *lent = &conn->lent;
+    while (lent->count > 0) {
+        struct msghdr message = {.msg_iov = lent->rest, .msg_iovlen = (size_t)lent->count};
+        ssize_t took = sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+        if (took < 0 && errno == EINTR)
+            continue;
+        if (took < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? ADL_OK : fail_socket(conn);
+        conn->last_tx_ms = adli_now_ms();
+        int gone = 0;
+        while (gone < lent->count && (size_t)took >= lent->rest[gone].iov_len)
+            took -= (ssize_t)lent->rest[gone++].iov_len;
+        lent->count -= gone;
+        memmove(lent->rest, lent->rest + gone, (size_t)lent->count * sizeof lent->rest[0]);
+        if (lent->count > 0) {
+            lent->rest[0].iov_base = (uint8_t *)lent->rest[0].iov_base + took;
+            lent->rest[0].iov_len -= (size_t)took;
+        }
+    }
+    return ADL_OK;
+}
+
 adl_status adli_conn_flush(adli_conn *conn)
 {
+    adl_status status = flush_lent(conn);
+    if (status != ADL_OK || conn->lent.count > 0)
+        return status;
     while (adli_conn_unsent(conn)) {
         ssize_t sent = send(conn->fd, conn->out + conn->out_start, conn->out_end - conn->out_start,
                             MSG_NOSIGNAL);
@@ -214,7 +267,8 @@ adl_status adli_conn_receive(adli_conn *conn)
     return ADL_OK;
 }
 
-static adl_status check(adli_conn *conn, const adli_frame *frame)
+/* Is this the frame that comes next? */
+static adl_status check_header(const adli_conn *conn, const adli_frame *frame)
 {
     if (frame->generation != conn->generation)
         return adli_fail(ADL_ENET, "a frame of generation %" PRIu64 ", ours is %" PRIu64,
@@ -224,12 +278,17 @@ static adl_status check(adli_conn *conn, const adli_frame *frame)
                          conn->received);
     if ((frame->mac_length != 0) != (conn->rx != NULL))
         return adli_fail(ADL_ENET, "a frame %s a MAC", conn->rx ? "without" : "with");
+    return ADL_OK;
+}
+
+static adl_status check_mac(const adli_conn *conn, const adli_part *parts, size_t count,
+                            const uint8_t *its)
+{
     if (!conn->rx)
         return ADL_OK;
     uint8_t mac[ADLI_KEY_BYTES];
-    adli_part whole = {frame->payload - ADLI_FRAME_HEADER, ADLI_FRAME_HEADER + frame->length};
-    adl_status status = adli_mac_of(conn->rx, &whole, 1, mac);
-    if (status == ADL_OK && !adli_mac_equal(mac, frame->payload + frame->length))
+    adl_status status = adli_mac_of(conn->rx, parts, count, mac);
+    if (status == ADL_OK && !adli_mac_equal(mac, its))
         status = adli_fail(ADL_ENET, "a frame whose MAC is wrong");
     return status;
 }
@@ -250,11 +309,123 @@ adl_status adli_conn_next(adli_conn *conn, adli_frame *frame, bool *have)
         return make_room(&conn->in, &conn->in_start, &conn->in_end, &conn->in_capacity,
                          need - arrived);
     if (status == ADL_OK)
-        status = check(conn, frame);
+        status = check_header(conn, frame);
+    if (status == ADL_OK) {
+        adli_part whole = {frame->payload - ADLI_FRAME_HEADER, ADLI_FRAME_HEADER + frame->length};
+        status = check_mac(conn, &whole, 1, frame->payload + frame->length);
+    }
     if (status != ADL_OK)
         return status;
     conn->received++;
     conn->consumed = need;
     *have = true;
+    return ADL_OK;
+}
+
+/* Reads into to[length], and behind it at most `more` bytes into the buffer. *got is 0
+ * when nothing is there. */
+static adl_status read_to(adli_conn *conn, void *to, size_t length, size_t more, size_t *got)
+{
+    *got = 0;
+    adl_status status =
+        make_room(&conn->in, &conn->in_start, &conn->in_end, &conn->in_capacity, more);
+    if (status != ADL_OK || conn->eof)
+        return status;
+    struct iovec places[2] = {{to, length}, {conn->in + conn->in_end, more}};
+    struct msghdr message = {.msg_iov = length ? places : places + 1, .msg_iovlen = length ? 2 : 1};
+    ssize_t took;
+    do {
+        took = recvmsg(conn->fd, &message, 0);
+    } while (took < 0 && errno == EINTR);
+    if (took < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK ? ADL_OK : fail_socket(conn);
+    if (took == 0)
+        conn->eof = true;
+    else
+        conn->last_rx_ms = adli_now_ms();
+    *got = (size_t)took;
+    conn->in_end += *got > length ? *got - length : 0;
+    return ADL_OK;
+}
+
+/* How many bytes of the buffer are there, after reading to have `wanted` if there are fewer. */
+static adl_status buffer_up_to(adli_conn *conn, size_t wanted, size_t *have)
+{
+    adl_status status = ADL_OK;
+    size_t got = 1;
+    while (status == ADL_OK && got > 0 && conn->in_end - conn->in_start < wanted)
+        status = read_to(conn, NULL, 0, wanted - (conn->in_end - conn->in_start), &got);
+    *have = conn->in_end - conn->in_start;
+    return status;
+}
+
+adl_status adli_conn_open(adli_conn *conn, adli_frame *frame, bool *have)
+{
+    adli_arrival *arrival = &conn->arrival;
+    size_t arrived, need;
+    assert(!arrival->open);
+    *have = false;
+    conn->in_start += conn->consumed;
+    conn->consumed = 0;
+    adl_status status = buffer_up_to(conn, ADLI_FRAME_HEADER, &arrived);
+    if (status != ADL_OK)
+        return status;
+    status = adli_frame_parse(conn->in + conn->in_start, arrived, conn->max_payload,
+                              &arrival->frame, &need);
+    if (status != ADL_OK || arrived < ADLI_FRAME_HEADER)
+        return status;
+    status = check_header(conn, &arrival->frame);
+    if (status != ADL_OK)
+        return status;
+    memcpy(arrival->header, conn->in + conn->in_start, ADLI_FRAME_HEADER);
+    conn->in_start += ADLI_FRAME_HEADER;
+    arrival->frame.payload = NULL;
+    arrival->have = 0;
+    arrival->open = true;
+    *frame = arrival->frame;
+    *have = true;
+    return ADL_OK;
+}
+
+/* The payload, as far as it is there: from the buffer first, then from the socket. */
+static adl_status fill_payload(adli_conn *conn, uint8_t *to)
+{
+    adli_arrival *arrival = &conn->arrival;
+    size_t left = arrival->frame.length - arrival->have, buffered = conn->in_end - conn->in_start;
+    size_t taken = buffered < left ? buffered : left, got = 1;
+    if (taken)
+        memcpy(to + arrival->have, conn->in + conn->in_start, taken);
+    conn->in_start += taken;
+    arrival->have += taken;
+    adl_status status = ADL_OK;
+    while (status == ADL_OK && got > 0 && arrival->have < arrival->frame.length) {
+        left = arrival->frame.length - arrival->have;
+        status = read_to(conn, to + arrival->have, left,
+                         arrival->frame.mac_length + ADLI_FRAME_HEADER, &got);
+        arrival->have += got < left ? got : left;
+    }
+    return status;
+}
+
+adl_status adli_conn_fill(adli_conn *conn, void *to, bool *done)
+{
+    adli_arrival *arrival = &conn->arrival;
+    size_t mac_length = arrival->frame.mac_length, arrived;
+    assert(arrival->open);
+    *done = false;
+    adl_status status = fill_payload(conn, to);
+    if (status != ADL_OK || arrival->have < arrival->frame.length)
+        return status;
+    status = buffer_up_to(conn, mac_length, &arrived);
+    if (status != ADL_OK || arrived < mac_length)
+        return status;
+    adli_part parts[2] = {{arrival->header, sizeof arrival->header}, {to, arrival->frame.length}};
+    status = check_mac(conn, parts, 2, conn->in + conn->in_start);
+    if (status != ADL_OK)
+        return status;
+    conn->in_start += mac_length;
+    conn->received++;
+    arrival->open = false;
+    *done = true;
     return ADL_OK;
 }

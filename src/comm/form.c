@@ -11,7 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLEEP_MAX_MS = 50 /* how often cancelled() is asked */, BIND_RETRY_MS = 50 };
+enum {
+    SLEEP_MAX_MS = 50 /* how often cancelled() is asked */,
+    BIND_RETRY_MS = 50,
+    BIND_WAIT_MS = 5000
+};
 
 /* Sleeps until something happens; ADL_EINTR when the caller wants to stop, ADL_ETIMEOUT at the
  * deadline, both without a text. */
@@ -69,10 +73,14 @@ static adl_status form_leaf(const adl_group_options *options, const adli_identit
     return status;
 }
 
-/* The port may still be held by the group of the generation before. */
+/* The port may still be held by the group of the generation before, for a moment. Held for longer it is somebody else's, and
+ * whoever started us finds another one. */
 static adl_status open_listener(const adl_group_options *options, const char *host,
                                 int64_t deadline_ms, int *out)
 {
+    int64_t start_ms = adli_now_ms();
+    if (deadline_ms > start_ms + BIND_WAIT_MS)
+        deadline_ms = start_ms + BIND_WAIT_MS;
     if (options->listen_fd >= 0) {
         *out = options->listen_fd;
         return ADL_OK;
@@ -85,7 +93,7 @@ static adl_status open_listener(const adl_group_options *options, const char *ho
         status = nap(options, NULL, 0, adli_now_ms() + BIND_RETRY_MS, deadline_ms);
         if (status == ADL_ETIMEOUT)
             return adli_fail(ADL_ENET, "%s (still after %d ms)", adl_error(),
-                             options->connect_timeout_ms);
+                             (int)(deadline_ms - start_ms));
         if (status != ADL_OK)
             return cancelled();
     }

@@ -1,5 +1,4 @@
-/* The public face of a reducer: options, the queue and its thread. How replicas agree on a transport
- * is here too, since it needs both. */
+/* The public face of a reducer: options, the queue and its thread. */
 #include "comm/reducer_impl.h"
 
 #include "base/clock.h"
@@ -283,100 +282,12 @@ static adl_status check_options(const adl_reducer_options *o)
         return adli_fail(ADL_EINVAL, "reducer: unknown transport %d", (int)o->transport);
     if ((unsigned)o->wire > ADL_WIRE_BF16)
         return adli_fail(ADL_EINVAL, "reducer: unknown wire type %d", (int)o->wire);
+    if (o->host && (o->host[0] == '\0' || strlen(o->host) > ADL_HOST_MAX))
+        return adli_fail(ADL_EINVAL, "reducer: a host's name has 1 to %d bytes", ADL_HOST_MAX);
     if (o->max_pending == 0 || o->max_pending > 1 << 20)
         return adli_fail(ADL_EINVAL, "reducer: max_pending %zu, not within 1..%d", o->max_pending,
                          1 << 20);
     return ADL_OK;
-}
-
-/* What must be the same everywhere, and the machine: replicas of one boot id may share memory. */
-typedef struct facts {
-    uint8_t transport, wire, average, unprotected;
-    uint64_t shm_bytes;
-    char boot_id[40], host[64];
-} facts;
-
-enum { APART_MAX = 192 };
-
-static void gather_facts(const adl_reducer_options *o, facts *out)
-{
-    memset(out, 0, sizeof *out); /* the padding travels too */
-    out->transport = (uint8_t)o->transport;
-    out->wire = (uint8_t)o->wire;
-    out->average = o->average;
-    out->unprotected = o->unprotected_data;
-    out->shm_bytes = o->shm_bytes;
-    gethostname(out->host, sizeof out->host - 1);
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file && !fgets(out->boot_id, sizeof out->boot_id, file))
-        out->boot_id[0] = '\0';
-    if (file)
-        fclose(file);
-}
-
-static adl_status compare_facts(const facts *first, const facts *other, int rank)
-{
-    if (first->transport == other->transport && first->wire == other->wire &&
-        first->average == other->average && first->unprotected == other->unprotected &&
-        first->shm_bytes == other->shm_bytes)
-        return ADL_OK;
-    return adli_fail(ADL_EINVAL,
-                     "reducer: replicas disagree: rank 0 has transport %d, wire %d, average %d, "
-                     "unprotected %d, shm_bytes %" PRIu64 ", rank %d has %d, %d, %d, %d, %" PRIu64,
-                     first->transport, first->wire, first->average, first->unprotected,
-                     first->shm_bytes, rank, other->transport, other->wire, other->average,
-                     other->unprotected, other->shm_bytes);
-}
-
-/* `apart`: "" or two replicas that are on different machines, in words. */
-static adl_status exchange_facts(adl_reducer *reducer, char apart[APART_MAX])
-{
-    facts mine, first, other;
-    uint8_t *all;
-    size_t *offsets;
-    gather_facts(&reducer->options, &mine);
-    adl_status status = adli_reducer_gather(reducer, &mine, sizeof mine, &all, &offsets);
-    apart[0] = '\0';
-    for (int rank = 0; status == ADL_OK && rank < reducer->replicas; rank++) {
-        if (offsets[rank + 1] - offsets[rank] != sizeof other) {
-            status = adli_fail(ADL_EPEER, "reducer: rank %d is of another version", rank);
-            break;
-        }
-        memcpy(&other, all + offsets[rank], sizeof other);
-        if (rank == 0)
-            first = other;
-        status = compare_facts(&first, &other, rank);
-        if (!first.boot_id[0] || memcmp(first.boot_id, other.boot_id, sizeof first.boot_id) != 0)
-            snprintf(apart, APART_MAX, "rank 0 is on %.63s, rank %d on %.63s", first.host, rank,
-                     other.host);
-    }
-    free(all);
-    free(offsets);
-    return status;
-}
-
-static adl_status choose_transport(adl_reducer *reducer)
-{
-    char apart[APART_MAX];
-    adl_transport wanted = reducer->options.transport;
-    adl_status status = exchange_facts(reducer, apart);
-    if (status != ADL_OK)
-        return status;
-    if (wanted == ADL_TRANSPORT_SHM && apart[0])
-        return adli_fail(ADL_ENET, "reducer: no shared memory: %s", apart);
-    if (wanted != ADL_TRANSPORT_TCP && !apart[0]) {
-        status = adli_shm_new(reducer, &reducer->transport);
-        if (status == ADL_OK)
-            reducer->kind = ADL_TRANSPORT_SHM;
-        if (status == ADL_OK || wanted == ADL_TRANSPORT_SHM)
-            return status;
-        status = adl_group_check(reducer->group); /* a full /dev/shm is no reason to give up */
-        if (status != ADL_OK)
-            return status;
-    }
-    status = adli_ring_new(reducer, &reducer->transport);
-    reducer->kind = ADL_TRANSPORT_TCP;
-    return status;
 }
 
 static adl_status allocate(adl_group *group, adl_reducer **out)
@@ -432,7 +343,7 @@ adl_status adl_reducer_new(adl_group *group, const adl_reducer_options *given, a
         adl_reducer stand_in = {.group = group, .rank = group->rank, .replicas = group->replicas};
         status = adli_reducer_agree(reducer ? reducer : &stand_in, status);
         if (status == ADL_OK)
-            status = choose_transport(reducer);
+            status = adli_reducer_choose(reducer);
         if (status == ADL_OK) {
             status = adli_thread_start(&reducer->thread, "adl-allreduce", work, reducer);
             reducer->has_thread = status == ADL_OK;

@@ -38,7 +38,7 @@ struct adl_reducer {
     _Atomic bool stopping;
 };
 
-/* What the two transports have in common. */
+/* What the transports have in common. */
 struct adli_transport {
     adl_status (*reduce)(adli_transport *transport, const adli_bucket *bucket);
     void (*free)(adli_transport *transport);
@@ -54,10 +54,22 @@ void adli_reducer_average(const adl_reducer *reducer, float *data, size_t n);
 adl_status adli_reducer_mismatch(int a, const adli_bucket_head *head_a, int b,
                                  const adli_bucket_head *head_b);
 
-/* shm_reduce.c, ring.c: collective; *out is NULL on failure. A failure is the same kind on every replica:
- * either all get a transport or none does. */
-ADL_MUST adl_status adli_shm_new(adl_reducer *reducer, adli_transport **out);
-ADL_MUST adl_status adli_ring_new(adl_reducer *reducer, adli_transport **out);
+/* Some of the replicas, in an order that all of them know. */
+typedef struct adli_circle {
+    int size,
+        place; /* size 0: this replica is in none, and only takes part in what is collective */
+    const int *ranks; /* [size]; ranks[place] is this replica */
+} adli_circle;
+
+/* transport.c: agrees with the others on how data travel, and makes that. Collective. */
+ADL_MUST adl_status adli_reducer_choose(adl_reducer *reducer);
+
+/* shm_reduce.c, tiers.c: collective; *out is NULL on failure. A failure is the same kind on every
+ * replica: either all get a transport or none does. host_of[replicas]: 0, 1, 2 ... in the order in which
+ * the hosts come up among the ranks. */
+ADL_MUST adl_status adli_shm_new(adl_reducer *reducer, const adli_circle *all,
+                                 adli_transport **out);
+ADL_MUST adl_status adli_tiers_new(adl_reducer *reducer, const int *host_of, adli_transport **out);
 
 /* allgather whose failure on this replica alone does not leave the others waiting. *all and *offsets
  * (see adl_group_allgather) are freed by the caller; NULL on failure. */

@@ -25,35 +25,36 @@
 #include <string.h>
 
 enum {
-    UNSENT_MAX = 1 << 20, /* bytes that wait in the connection's buffer */
-    POLL_MS = 10,         /* between looks at the group's health */
+    POLL_MS = 10, /* between looks at the group's health */
     FAREWELL_MS = 100,
+    TILE = 2048,    /* floats that are added and divided at a time, within the first-level cache */
+    LOOKS_MAX = 64, /* about 30 microseconds */
+    LOOKS_MIN = 2,
+    LOOKS_PROBE = 32, /* every so many naps the most is tried again */
 };
 
 /* ---- slices ---- */
 
 static int slice_of_step(const adli_ring *ring, int step)
 {
-    int replicas = ring->reducer->replicas;
-    return ((ring->reducer->rank - step) % replicas + replicas) % replicas;
+    return ((ring->place - step) % ring->size + ring->size) % ring->size;
 }
 
 static size_t slice_begin(const adli_ring *ring, int slice)
 {
-    size_t replicas = (size_t)ring->reducer->replicas, n = ring->bucket->n;
-    return n / replicas * (size_t)slice + n % replicas * (size_t)slice / replicas;
+    size_t size = (size_t)ring->size, n = ring->bucket->n;
+    return n / size * (size_t)slice + n % size * (size_t)slice / size;
 }
 
 static size_t slice_length(const adli_ring *ring, int slice)
 {
-    size_t end =
-        slice + 1 == ring->reducer->replicas ? ring->bucket->n : slice_begin(ring, slice + 1);
+    size_t end = slice + 1 == ring->size ? ring->bucket->n : slice_begin(ring, slice + 1);
     return end - slice_begin(ring, slice);
 }
 
 static int steps(const adli_ring *ring)
 {
-    return 2 * (ring->reducer->replicas - 1);
+    return 2 * (ring->size - 1);
 }
 
 /* Past the steps whose slice is done (empty ones are done at once). */
@@ -67,25 +68,28 @@ static void advance(const adli_ring *ring, int *step, size_t *done, int shift)
 
 /* ---- sending ---- */
 
+/* A neighbour that is gone shows in what we receive, with a better reason than "broken pipe". */
+static adl_status unless_broken(const adli_ring *ring, adl_status status)
+{
+    return status != ADL_OK && ring->next->broken ? ADL_OK : status;
+}
+
 static adl_status send_frame(adli_ring *ring, adli_frame_type type, const adli_part *parts,
                              size_t count)
 {
-    adl_status status = adli_conn_send(ring->next, type, parts, count);
-    /* A neighbour that is gone shows in what we receive, with a better reason than "broken pipe". */
-    return status != ADL_OK && ring->next->broken ? ADL_OK : status;
+    return unless_broken(ring, adli_conn_send(ring->next, type, parts, count));
 }
 
 static adl_status send_head(adli_ring *ring)
 {
     const adli_bucket *bucket = ring->bucket;
-    adli_bucket_head head = {bucket->number, bucket->n, (uint32_t)bucket->extra_count};
     uint8_t encoded[ADLI_BUCKET_BYTES], origin[4];
-    adli_bucket_encode(&head, encoded);
+    adli_bucket_encode(&ring->head, encoded);
     adli_part part = {encoded, sizeof encoded};
     adl_status status = send_frame(ring, ADLI_BUCKET, &part, 1);
     if (status != ADL_OK || bucket->extra_count == 0)
         return status;
-    adli_put(origin, (uint64_t)ring->reducer->rank, 4);
+    adli_put(origin, (uint64_t)ring->place, 4);
     adli_part parts[] = {{origin, 4}, {bucket->extra, bucket->extra_count * sizeof(double)}};
     return send_frame(ring, ADLI_EXTRA, parts, 2);
 }
@@ -99,28 +103,30 @@ static size_t sendable(const adli_ring *ring)
     return ring->recv_step == ring->send_step - 1 ? ring->recv_done : 0;
 }
 
+/* Frames go out from the bucket itself: what was sent of a slice is not changed before the finished sum
+ * comes back, and that has our part in it. */
 static adl_status send_data(adli_ring *ring)
 {
-    while (ring->send_step < steps(ring) && !ring->next->broken &&
-           ring->next->out_end - ring->next->out_start < UNSENT_MAX) {
+    adl_status status = ADL_OK;
+    while (status == ADL_OK && ring->send_step < steps(ring) && !ring->next->broken &&
+           !adli_conn_unsent(ring->next)) {
         size_t ready = sendable(ring) - ring->send_done;
         if (ready == 0)
             return ADL_OK;
         size_t n = ready < ADLI_RING_FLOATS ? ready : ADLI_RING_FLOATS;
         const float *data = ring->bucket->data + ring->send_done +
                             slice_begin(ring, slice_of_step(ring, ring->send_step));
-        adli_part part = {data, n * ring->element};
+        const void *payload = data;
         if (ring->reducer->options.wire == ADL_WIRE_BF16) {
             ring->reducer->kernels->to_bf16(ring->half, data, n);
-            part.data = ring->half;
+            payload = ring->half;
         }
-        adl_status status = send_frame(ring, ADLI_DATA, &part, 1);
-        if (status != ADL_OK)
-            return status;
+        status =
+            unless_broken(ring, adli_conn_lend(ring->next, ADLI_DATA, payload, n * ring->element));
         ring->send_done += n;
         advance(ring, &ring->send_step, &ring->send_done, 0);
     }
-    return ADL_OK;
+    return status;
 }
 
 /* ---- receiving ---- */
@@ -131,103 +137,111 @@ static adl_status unexpected(const adli_ring *ring, const char *what)
                      what);
 }
 
-static adl_status take_head(adli_ring *ring, const adli_frame *frame)
+static adl_status take_head(adli_ring *ring)
 {
-    const adli_bucket *bucket = ring->bucket;
-    adli_bucket_head head, mine = {bucket->number, bucket->n, (uint32_t)bucket->extra_count};
-    if (ring->got_head || adli_bucket_parse(frame->payload, frame->length, &head) != ADL_OK)
+    const adli_bucket_head *mine = &ring->head;
+    adli_bucket_head head;
+    if (ring->got_head || adli_bucket_parse(ring->arrival, ring->frame.length, &head) != ADL_OK)
         return unexpected(ring, "a heading");
-    if (head.number != mine.number || head.elements != mine.elements ||
-        head.extra_count != mine.extra_count)
-        return adli_reducer_mismatch(ring->prev_rank, &head, ring->reducer->rank, &mine);
+    if (head.number != mine->number || head.elements != mine->elements ||
+        head.extra_count != mine->extra_count)
+        return adli_reducer_mismatch(ring->prev_rank, &head, ring->reducer->rank, mine);
     ring->got_head = true;
     return ADL_OK;
 }
 
-static adl_status take_extra(adli_ring *ring, const adli_frame *frame)
+static adl_status take_extra(adli_ring *ring)
 {
     size_t bytes = ring->bucket->extra_count * sizeof(double);
-    adli_reader reader = adli_reader_over(frame->payload, frame->length);
+    adli_reader reader = adli_reader_over(ring->arrival, ring->frame.length);
     uint64_t origin = adli_get(&reader, 4);
-    if (reader.bad || origin >= (uint64_t)ring->reducer->replicas || bytes == 0 ||
+    if (reader.bad || origin >= (uint64_t)ring->size || bytes == 0 ||
         adli_reader_left(&reader) != bytes)
         return unexpected(ring, "doubles");
     memcpy(ring->extra + origin * ADL_REDUCER_EXTRA_MAX, reader.at, bytes);
     ring->extras++;
-    if ((int)origin == ring->next_rank)
+    if ((int)origin == (ring->place + 1) % ring->size)
         return ADL_OK;
-    adli_part part = {frame->payload, frame->length};
+    adli_part part = {ring->arrival, ring->frame.length};
     return send_frame(ring, ADLI_EXTRA, &part, 1);
 }
 
-/* The payload as floats: in place where it is aligned, as it nearly always is. */
-static const float *as_floats(adli_ring *ring, const uint8_t *payload, size_t n)
+/* Finished sums as float32 go straight to their place; what has to be added or widened does not. */
+static bool goes_straight(const adli_ring *ring)
 {
-    if ((uintptr_t)payload % sizeof(float) == 0)
-        return (const float *)(const void *)payload;
-    memcpy(ring->wide, payload, n * sizeof(float));
-    return ring->wide;
+    return ring->recv_step >= ring->size - 1 && ring->reducer->options.wire == ADL_WIRE_F32;
 }
 
-static const uint16_t *as_halves(adli_ring *ring, const uint8_t *payload, size_t n)
+/* Where the slice that is being received goes on. */
+static float *arriving_at(const adli_ring *ring)
 {
-    if ((uintptr_t)payload % sizeof(uint16_t) == 0)
-        return (const uint16_t *)(const void *)payload;
-    memcpy(ring->half, payload, n * sizeof(uint16_t));
-    return ring->half;
+    int slice = slice_of_step(ring, ring->recv_step + 1);
+    return ring->bucket->data + slice_begin(ring, slice) + ring->recv_done;
+}
+
+/* A frame of data begins: is it what we wait for, and where does it belong? */
+static adl_status expect_data(adli_ring *ring)
+{
+    size_t length = ring->frame.length, n = length / ring->element;
+    if (!ring->got_head || ring->recv_step >= steps(ring) || length % ring->element != 0)
+        return unexpected(ring, "data");
+    int slice = slice_of_step(ring, ring->recv_step + 1);
+    if (n == 0 || n > slice_length(ring, slice) - ring->recv_done)
+        return unexpected(ring, "data beyond a slice");
+    if (goes_straight(ring))
+        ring->arrival = (uint8_t *)(void *)arriving_at(ring);
+    return ADL_OK;
 }
 
 /* Elements of the slice that is being received, into the bucket. */
-static void place(adli_ring *ring, float *data, const uint8_t *payload, size_t n)
+static void place(adli_ring *ring, float *data, size_t n)
 {
     const adl_reducer *reducer = ring->reducer;
     bool bf16 = reducer->options.wire == ADL_WIRE_BF16;
-    if (ring->recv_step >= reducer->replicas - 1) { /* finished sums */
-        if (bf16)
-            reducer->kernels->from_bf16(data, as_halves(ring, payload, n), n);
-        else
-            memcpy(data, payload, n * sizeof *data);
+    const uint16_t *halves = (const uint16_t *)(const void *)ring->scratch;
+    if (goes_straight(ring))
+        return;
+    if (ring->recv_step >= ring->size - 1) { /* finished sums */
+        reducer->kernels->from_bf16(data, halves, n);
         return;
     }
-    if (bf16)
-        reducer->kernels->add_bf16(data, as_halves(ring, payload, n), n);
-    else
-        reducer->kernels->add(data, as_floats(ring, payload, n), n);
-    if (ring->recv_step != reducer->replicas - 2)
-        return;
-    adli_reducer_average(reducer, data, n); /* the sum is complete */
-    if (bf16)
-        reducer->kernels->round_bf16(data, n);
+    bool complete = ring->recv_step == ring->size - 2;
+    for (size_t at = 0; at < n; at += TILE) {
+        size_t count = n - at < TILE ? n - at : TILE;
+        if (bf16)
+            reducer->kernels->add_bf16(data + at, halves + at, count);
+        else
+            reducer->kernels->add(data + at, ring->scratch + at, count);
+        if (complete)
+            adli_reducer_average(reducer, data + at, count);
+        if (complete && bf16)
+            reducer->kernels->round_bf16(data + at, count);
+    }
 }
 
-static adl_status take_data(adli_ring *ring, const adli_frame *frame)
+static adl_status take_data(adli_ring *ring)
 {
-    if (!ring->got_head || ring->recv_step >= steps(ring) || frame->length % ring->element != 0)
-        return unexpected(ring, "data");
-    int slice = slice_of_step(ring, ring->recv_step + 1);
-    size_t n = frame->length / ring->element;
-    if (n == 0 || n > slice_length(ring, slice) - ring->recv_done)
-        return unexpected(ring, "data beyond a slice");
-    place(ring, ring->bucket->data + slice_begin(ring, slice) + ring->recv_done, frame->payload, n);
+    size_t n = ring->frame.length / ring->element;
+    place(ring, arriving_at(ring), n);
     ring->recv_done += n;
     advance(ring, &ring->recv_step, &ring->recv_done, 1);
     return ADL_OK;
 }
 
-static adl_status take(adli_ring *ring, const adli_frame *frame)
+static adl_status take(adli_ring *ring)
 {
     adli_failure failure;
-    switch (frame->type) {
+    switch (ring->frame.type) {
     case ADLI_BUCKET:
-        return take_head(ring, frame);
+        return take_head(ring);
     case ADLI_EXTRA:
-        return take_extra(ring, frame);
+        return take_extra(ring);
     case ADLI_DATA:
-        return take_data(ring, frame);
+        return take_data(ring);
     case ADLI_GOODBYE:
         return adli_fail(ADL_EPEER, "rank %d gave up its reducer", ring->prev_rank);
     case ADLI_FAILED:
-        if (adli_failure_parse(frame->payload, frame->length, &failure) == ADL_OK)
+        if (adli_failure_parse(ring->arrival, ring->frame.length, &failure) == ADL_OK)
             return adli_fail(failure.code == ADL_EINVAL ? ADL_EINVAL : ADL_EPEER, "%s",
                              failure.text);
         /* fall through */
@@ -239,24 +253,39 @@ static adl_status take(adli_ring *ring, const adli_frame *frame)
 static bool received_all(const adli_ring *ring)
 {
     return ring->got_head && ring->recv_step == steps(ring) &&
-           (ring->bucket->extra_count == 0 || ring->extras == ring->reducer->replicas - 1);
+           (ring->bucket->extra_count == 0 || ring->extras == ring->size - 1);
 }
 
-/* What has arrived, up to the end of this bucket; frames of the next one stay in the buffer. */
-static adl_status receive(adli_ring *ring, bool from_socket)
+/* A little more of what has arrived. */
+static adl_status receive_some(adli_ring *ring, bool *whole)
 {
-    adl_status received = from_socket ? adli_conn_receive(ring->prev) : ADL_OK;
-    if (received == ADL_ENOMEM)
-        return received;
+    bool have = ring->prev->arrival.open;
+    adl_status status = ADL_OK;
+    *whole = false;
+    if (!have) {
+        status = adli_conn_open(ring->prev, &ring->frame, &have);
+        if (status != ADL_OK || !have)
+            return status;
+        ring->arrival = (uint8_t *)(void *)ring->scratch;
+        if (ring->frame.type == ADLI_DATA)
+            status = expect_data(ring);
+    }
+    return status == ADL_OK ? adli_conn_fill(ring->prev, ring->arrival, whole) : status;
+}
+
+/* What has arrived, up to the end of this bucket; nothing of the next one is read but a header. */
+static adl_status receive(adli_ring *ring)
+{
     while (!received_all(ring)) {
-        adli_frame frame;
-        bool have;
-        adl_status status = adli_conn_next(ring->prev, &frame, &have);
-        if (status != ADL_OK)
+        bool whole;
+        adl_status status = receive_some(ring, &whole);
+        if (status == ADL_ENET && ring->prev->broken)
+            return ADL_OK; /* the loop finds the reason */
+        if (status == ADL_ENET)
             return adli_wrap(ADL_EPEER, "rank %d broke the protocol of the ring", ring->prev_rank);
-        if (!have)
-            break;
-        status = take(ring, &frame);
+        if (status != ADL_OK || !whole)
+            return status;
+        status = take(ring);
         if (status == ADL_OK)
             status = send_data(ring); /* what has come may go on */
         if (status != ADL_OK)
@@ -282,6 +311,21 @@ static adl_status find_reason(adli_ring *ring, int rank)
     return adli_fail(ADL_EPEER, "rank %d closed its connection of the ring", rank);
 }
 
+/* Looks for a while before sleeping: being woken takes as long as the neighbour takes for a frame. Where
+ * it does not help, because the neighbour is far or waits for this very core, it is soon given up. */
+static bool spin(adli_ring *ring, struct pollfd *entries)
+{
+    int limit = ++ring->naps % LOOKS_PROBE == 0 ? LOOKS_MAX : ring->looks;
+    for (int i = 0; i < limit; i++) {
+        if (poll(entries, 2, 0) != 0) {
+            ring->looks = 2 * i + LOOKS_MIN < LOOKS_MAX ? 2 * i + LOOKS_MIN : LOOKS_MAX;
+            return true;
+        }
+    }
+    ring->looks = ring->looks / 2 > LOOKS_MIN ? ring->looks / 2 : LOOKS_MIN;
+    return false;
+}
+
 /* Sleeps until either side can go on. */
 static void nap(adli_ring *ring)
 {
@@ -292,18 +336,19 @@ static void nap(adli_ring *ring)
         entries[0].fd = -1;
     if (adli_conn_unsent(ring->next) && !ring->next->broken)
         entries[1] = (struct pollfd){.fd = ring->next->fd, .events = POLLOUT};
-    poll(entries, 2, POLL_MS);
+    if (!spin(ring, entries))
+        poll(entries, 2, POLL_MS);
 }
 
 static adl_status run(adli_ring *ring)
 {
     int64_t quiet_since = adli_now_ms();
     uint64_t moved = UINT64_MAX;
-    adl_status status = receive(ring, false); /* what came along with the last bucket */
+    adl_status status = ADL_OK;
     while (status == ADL_OK) {
+        if (adli_conn_flush(ring->next) != ADL_OK)
+            ring->next->broken = true; /* see unless_broken */
         status = send_data(ring);
-        if (status == ADL_OK && adli_conn_flush(ring->next) != ADL_OK)
-            ring->next->broken = true; /* see send_frame */
         bool sent_all = ring->send_step == steps(ring) && !adli_conn_unsent(ring->next);
         if (status != ADL_OK || (received_all(ring) && sent_all))
             return status;
@@ -312,7 +357,7 @@ static adl_status run(adli_ring *ring)
         if (ring->next->broken && received_all(ring))
             return find_reason(ring, ring->next_rank);
         nap(ring);
-        status = received_all(ring) ? ADL_OK : receive(ring, true);
+        status = receive(ring);
         if (status == ADL_OK)
             status = adli_reducer_watch(ring->reducer);
         /* Data of a replica that has left may still be on their way, but not for ever. */
@@ -332,19 +377,17 @@ static void sum_extras(adli_ring *ring)
     const adli_bucket *bucket = ring->bucket;
     if (bucket->extra_count == 0)
         return;
-    memcpy(ring->extra + (size_t)ring->reducer->rank * ADL_REDUCER_EXTRA_MAX, bucket->extra,
+    memcpy(ring->extra + (size_t)ring->place * ADL_REDUCER_EXTRA_MAX, bucket->extra,
            bucket->extra_count * sizeof(double));
     for (size_t i = 0; i < bucket->extra_count; i++) {
         double sum = 0;
-        for (int rank = 0; rank < ring->reducer->replicas; rank++)
-            sum += ring->extra[(size_t)rank * ADL_REDUCER_EXTRA_MAX + i];
+        for (int origin = 0; origin < ring->size; origin++)
+            sum += ring->extra[(size_t)origin * ADL_REDUCER_EXTRA_MAX + i];
         bucket->extra[i] = sum;
     }
 }
 
-/* Tells the next one why (ADL_OK and ADL_ESTATE: because the reducer is freed), and is gone. Keeps
- * adl_error(). */
-static void hang_up(adli_ring *ring, adl_status status)
+void adli_ring_hang_up(adli_ring *ring, adl_status status)
 {
     if (!ring->next || !ring->prev)
         return;
@@ -361,10 +404,10 @@ static void hang_up(adli_ring *ring, adl_status status)
     (void)adli_fail(status, "%s", failure.text);
 }
 
-static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
+adl_status adli_ring_reduce(adli_ring *ring, const adli_bucket *part, const adli_bucket_head *head)
 {
-    adli_ring *ring = (adli_ring *)(void *)transport;
-    ring->bucket = bucket;
+    ring->bucket = part;
+    ring->head = *head;
     ring->send_step = ring->recv_step = 0;
     ring->send_done = ring->recv_done = 0;
     ring->got_head = false;
@@ -377,60 +420,74 @@ static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
     if (status == ADL_OK)
         sum_extras(ring);
     else
-        hang_up(ring, status);
+        adli_ring_hang_up(ring, status);
     return status;
+}
+
+static adl_status reduce(adli_transport *transport, const adli_bucket *bucket)
+{
+    adli_bucket_head head = {bucket->number, bucket->n, (uint32_t)bucket->extra_count};
+    return adli_ring_reduce((adli_ring *)(void *)transport, bucket, &head);
 }
 
 /* ---- life ---- */
 
-static void free_ring(adli_transport *transport)
+void adli_ring_free(adli_ring *ring)
 {
-    adli_ring *ring = (adli_ring *)(void *)transport;
-    hang_up(ring, adl_group_check(ring->reducer->group));
+    if (!ring)
+        return;
+    adli_ring_hang_up(ring, adl_group_check(ring->reducer->group));
     adli_conn_free(ring->next); /* one of them, when forming failed half-way */
     adli_conn_free(ring->prev);
     free(ring->extra);
     free(ring->half);
-    free(ring->wide);
+    free(ring->scratch);
     free(ring);
 }
 
-static adl_status new_ring(adl_reducer *reducer, adli_ring **out)
+static void free_transport(adli_transport *transport)
 {
+    adli_ring_free((adli_ring *)(void *)transport);
+}
+
+static adl_status new_ring(adl_reducer *reducer, const adli_circle *circle, adli_ring **out)
+{
+    *out = NULL;
+    if (circle->size == 0)
+        return ADL_OK;
     adli_ring *ring = adli_calloc(1, sizeof *ring);
     *out = ring;
     if (!ring)
         return adli_fail_memory("a ring");
-    ring->base = (adli_transport){reduce, free_ring};
+    ring->base = (adli_transport){reduce, free_transport};
     ring->reducer = reducer;
-    ring->next_rank = (reducer->rank + 1) % reducer->replicas;
-    ring->prev_rank = (reducer->rank + reducer->replicas - 1) % reducer->replicas;
+    ring->size = circle->size;
+    ring->place = circle->place;
+    ring->next_rank = circle->ranks[(circle->place + 1) % circle->size];
+    ring->prev_rank = circle->ranks[(circle->place + circle->size - 1) % circle->size];
+    ring->looks = LOOKS_MAX;
     ring->element = reducer->options.wire == ADL_WIRE_BF16 ? 2 : 4;
-    ring->extra =
-        adli_calloc((size_t)reducer->replicas, ADL_REDUCER_EXTRA_MAX * sizeof *ring->extra);
+    ring->extra = adli_calloc((size_t)ring->size, ADL_REDUCER_EXTRA_MAX * sizeof *ring->extra);
     ring->half = adli_calloc(ADLI_RING_FLOATS, sizeof *ring->half);
-    ring->wide = adli_calloc(ADLI_RING_FLOATS, sizeof *ring->wide);
-    if (!ring->extra || !ring->half || !ring->wide)
+    ring->scratch = adli_calloc(ADLI_RING_FLOATS, sizeof *ring->scratch);
+    if (!ring->extra || !ring->half || !ring->scratch)
         return adli_fail_memory("a ring");
     return ADL_OK;
 }
 
-adl_status adli_ring_new(adl_reducer *reducer, adli_transport **out)
+adl_status adli_ring_new(adl_reducer *reducer, const adli_circle *circle, adli_ring **out)
 {
     *out = NULL;
     adli_ring *ring;
-    adl_status status = adli_reducer_agree(reducer, new_ring(reducer, &ring));
+    adl_status status = adli_reducer_agree(reducer, new_ring(reducer, circle, &ring));
     if (status == ADL_OK)
-        status = adli_ring_form(ring);
+        status = adli_ring_form(reducer, ring);
     if (status == ADL_OK) {
-        *out = &ring->base;
+        *out = ring;
         return ADL_OK;
     }
-    if (ring) {
-        char text[ADLI_TEXT_MAX + 1];
-        snprintf(text, sizeof text, "%s", adl_error());
-        free_ring(&ring->base);
-        status = adli_fail(status, "%s", text);
-    }
-    return status;
+    char text[ADLI_TEXT_MAX + 1];
+    snprintf(text, sizeof text, "%s", adl_error());
+    adli_ring_free(ring);
+    return adli_fail(status, "%s", text);
 }

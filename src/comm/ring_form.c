@@ -6,11 +6,20 @@
 #include "base/bytes.h"
 
 #include <stdio.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FORM_LIMIT_MS = 60000, NAP_MS = 20, PLACE_BYTES = 12 + ADLI_ADDRESS_TEXT };
+enum {
+    FORM_LIMIT_MS = 60000,
+    NAP_MS = 20,
+    PLACE_BYTES = 12 + ADLI_ADDRESS_TEXT,
+    SEND_BYTES_PER_US = 8000,
+    SEND_BYTES_MIN = 128 << 10, /* the kernel doubles it, and counts its own structures in */
+    SEND_BYTES_MAX = 200 << 10, /* more than that is not granted everywhere */
+};
 
 /* Where a replica listens: token (8), port (4), address. */
 static void encode_place(uint8_t out[PLACE_BYTES], uint64_t token, int port, const char *address)
@@ -21,17 +30,18 @@ static void encode_place(uint8_t out[PLACE_BYTES], uint64_t token, int port, con
 }
 
 /* Opens our port; tells everyone where it is; learns rank 0's token and the next one's place. */
-static adl_status exchange(adli_ring *ring, int *listener, uint64_t *token, char *host, int *port)
+static adl_status exchange(adl_reducer *reducer, const adli_ring *ring, int *listener,
+                           uint64_t *token, char *host, int *port)
 {
-    adl_reducer *reducer = ring->reducer;
     const char *mine =
         reducer->options.advertise_addr ? reducer->options.advertise_addr : reducer->group->local;
     uint8_t place[PLACE_BYTES], *all;
     size_t *offsets;
     int my_port = 0;
     uint64_t random = 0;
-    adl_status status =
-        adli_sock_listen(adli_sock_loopback(mine) ? mine : NULL, 0, listener, &my_port);
+    adl_status status = ADL_OK;
+    if (ring)
+        status = adli_sock_listen(adli_sock_loopback(mine) ? mine : NULL, 0, listener, &my_port);
     if (status == ADL_OK)
         status = adli_random(&random, sizeof random);
     if (status == ADL_OK && strlen(mine) >= ADLI_ADDRESS_TEXT)
@@ -45,7 +55,7 @@ static adl_status exchange(adli_ring *ring, int *listener, uint64_t *token, char
         if (offsets[rank + 1] - offsets[rank] != PLACE_BYTES)
             status = adli_fail(ADL_EPEER, "reducer: rank %d is of another version", rank);
     }
-    if (status == ADL_OK) {
+    if (status == ADL_OK && ring) {
         adli_reader first = adli_reader_over(all, PLACE_BYTES);
         adli_reader next = adli_reader_over(all + offsets[ring->next_rank], PLACE_BYTES);
         *token = adli_get(&first, 8);
@@ -90,9 +100,26 @@ static adl_status connect_both(adli_ring *ring, adli_acceptor *acceptor, adli_di
     }
 }
 
+/* On a short way a socket that holds little is faster: what the next one reads is still in the cache. It
+ * holds what 64 Gbit/s need for the time that the way takes; where that is much, the kernel knows
+ * better. */
+static void set_send_buffer(const adli_conn *conn)
+{
+    struct tcp_info info;
+    socklen_t length = sizeof info;
+    memset(&info, 0, sizeof info);
+    if (getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0)
+        return;
+    uint64_t needed = (uint64_t)info.tcpi_rtt * SEND_BYTES_PER_US;
+    int bytes = needed > SEND_BYTES_MIN ? (int)needed : SEND_BYTES_MIN;
+    if (needed <= SEND_BYTES_MAX)
+        setsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
 static void set_limits(adli_ring *ring)
 {
     adli_conn *conns[] = {ring->next, ring->prev};
+    set_send_buffer(ring->next);
     for (int i = 0; i < 2; i++) {
         conns[i]->max_payload = ADLI_RING_FLOATS * sizeof(float);
         if (ring->reducer->options.unprotected_data) {
@@ -134,9 +161,8 @@ static adl_status meet(adli_ring *ring, int listener, const adli_identity *self,
     return status;
 }
 
-adl_status adli_ring_form(adli_ring *ring)
+adl_status adli_ring_form(adl_reducer *reducer, adli_ring *ring)
 {
-    adl_reducer *reducer = ring->reducer;
     adl_group *group = reducer->group;
     adli_identity self = {
         .purpose = ADLI_PURPOSE_RING,
@@ -148,13 +174,14 @@ adl_status adli_ring_form(adli_ring *ring)
     };
     int listener = -1, port = 0;
     char host[ADLI_ADDRESS_TEXT] = "";
-    adl_status status = exchange(ring, &listener, &self.token, host, &port);
+    adl_status status = exchange(reducer, ring, &listener, &self.token, host, &port);
     if (status != ADL_OK) {
         if (listener >= 0)
             close(listener);
         return status;
     }
-    status = meet(ring, listener, &self, host, port);
+    if (ring)
+        status = meet(ring, listener, &self, host, port);
     if (status != ADL_OK) { /* the neighbours try for a minute unless they are told */
         char text[ADLI_TEXT_MAX + 1];
         snprintf(text, sizeof text, "%s", adl_error());
@@ -162,7 +189,7 @@ adl_status adli_ring_form(adli_ring *ring)
         return adli_fail(status, "%s", text);
     }
     status = adli_reducer_agree(reducer, ADL_OK);
-    if (status == ADL_OK)
+    if (status == ADL_OK && ring)
         set_limits(ring);
     return status;
 }
