@@ -14,21 +14,6 @@ static int wanted(const adl_job *job)
     return replicas < job->max_replicas ? replicas : job->max_replicas;
 }
 
-/* Could the job run if the cluster, or one device type of it, were empty? One that could not must not
- * block the others. */
-static bool possible(const adli_room *room, const adl_job *job, int replicas)
-{
-    const adl_snapshot *snapshot = room->snapshot;
-    int64_t fit[ADL_MAX_TYPES] = {0};
-    for (int node = 0; node < snapshot->node_count; node++) {
-        int type = room->type_of ? room->type_of[node] : 0;
-        fit[type] += adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, job);
-        if (fit[type] >= replicas)
-            return true;
-    }
-    return false;
-}
-
 static adl_status decide(adli_plan *plan)
 {
     const adl_snapshot *snapshot = plan->snapshot;
@@ -41,7 +26,9 @@ static adl_status decide(adli_plan *plan)
             adli_room_keep(&room, plan, job);
     for (int job = 0; job < snapshot->job_count; job++) {
         int replicas = wanted(&snapshot->jobs[job]);
-        if (snapshot->jobs[job].replicas > 0 || !possible(&room, &snapshot->jobs[job], replicas))
+        /* one that could not run were the cluster empty must not block the others */
+        if (snapshot->jobs[job].replicas > 0 ||
+            adli_room_most(&room, &snapshot->jobs[job]) < replicas)
             continue;
         if (!adli_room_spread(&room, plan, job, replicas, true))
             break;

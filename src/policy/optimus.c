@@ -4,7 +4,8 @@
  * largest
  *     gain = (step time on n - step time on n + 1) * remaining steps,
  * until none gains. Jobs whose number changed are placed anew on the emptiest nodes, small ones
- * first; the others stay. */
+ * first; the others stay. A job keeps to one device type: it grows to what one of them has, and gets less where the
+ * others left less. */
 #include "policy/policy.h"
 #include "policy/room.h"
 
@@ -23,6 +24,7 @@ typedef struct state {
     int *size;    /* [job_count] replicas so far */
     double *gain; /* [job_count] of one more */
     int *order;   /* [job_count] */
+    int *most;    /* [job_count] replicas that one device type can hold */
 } state;
 
 /* Seconds of work left on n replicas: true step times when the caller has them, else the model's. */
@@ -37,9 +39,9 @@ static double time_left(const adl_job *job, int replicas)
     return rate > 0 ? left / rate : 0;
 }
 
-static double gain_of(const adl_job *job, int size)
+static double gain_of(const adl_job *job, int size, int most)
 {
-    if (size == 0 || size + 1 > job->max_replicas)
+    if (size == 0 || size + 1 > most)
         return 0;
     return time_left(job, size) - time_left(job, size + 1);
 }
@@ -60,7 +62,7 @@ static void choose_sizes(const adl_snapshot *snapshot, adl_resources total, stat
             s->size[i] = least;
             adli_resources_take(snapshot, &total, job, least);
         }
-        s->gain[i] = gain_of(job, s->size[i]);
+        s->gain[i] = gain_of(job, s->size[i], s->most[i]);
     }
     for (;;) {
         int best = -1;
@@ -76,7 +78,7 @@ static void choose_sizes(const adl_snapshot *snapshot, adl_resources total, stat
         }
         adli_resources_take(snapshot, &total, job, 1);
         s->size[best]++;
-        s->gain[best] = gain_of(job, s->size[best]);
+        s->gain[best] = gain_of(job, s->size[best], s->most[best]);
     }
 }
 
@@ -91,17 +93,32 @@ static void order_by_size(int count, state *s)
     }
 }
 
+/* As many as were chosen, or on several types as many as one of them still has. */
+static void place(adli_room *room, adli_plan *plan, int job, int size)
+{
+    const adl_job *view = &plan->snapshot->jobs[job];
+    int least = view->min_replicas > 1 ? view->min_replicas : 1;
+    bool exclusive = plan->params[EXCLUSIVE] > 0, types = plan->snapshot->type_count > 1;
+    while (!adli_room_spread(room, plan, job, size, exclusive) && types && size > least)
+        size--;
+}
+
 static adl_status decide(adli_plan *plan)
 {
     const adl_snapshot *snapshot = plan->snapshot;
     size_t count = (size_t)snapshot->job_count;
     state s = {adli_calloc(count, sizeof(int)), adli_calloc(count, sizeof(double)),
-               adli_calloc(count, sizeof(int))};
+               adli_calloc(count, sizeof(int)), adli_calloc(count, sizeof(int))};
     adli_room room = {0};
-    adl_status status = s.size && s.gain && s.order ? adli_room_init(&room, snapshot)
-                                                    : adli_fail_memory("sizes of jobs");
+    adl_status status = s.size && s.gain && s.order && s.most ? adli_room_init(&room, snapshot)
+                                                              : adli_fail_memory("sizes of jobs");
     if (status != ADL_OK)
         goto out;
+    for (int i = 0; i < snapshot->job_count; i++) {
+        int64_t fit = adli_room_most(&room, &snapshot->jobs[i]);
+        s.most[i] =
+            fit < snapshot->jobs[i].max_replicas ? (int)fit : snapshot->jobs[i].max_replicas;
+    }
     choose_sizes(snapshot, adli_room_total(&room), &s);
     order_by_size(snapshot->job_count, &s);
     for (int i = 0; i < snapshot->job_count; i++)
@@ -111,10 +128,11 @@ static adl_status decide(adli_plan *plan)
         int job = s.order[i];
         if (s.size[job] == 0 || s.size[job] == snapshot->jobs[job].replicas)
             continue;
-        adli_room_spread(&room, plan, job, s.size[job], plan->params[EXCLUSIVE] > 0);
+        place(&room, plan, job, s.size[job]);
     }
 out:
     adli_room_fini(&room);
+    free(s.most);
     free(s.order);
     free(s.gain);
     free(s.size);

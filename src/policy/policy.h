@@ -65,6 +65,24 @@ int adli_node_type(const adl_snapshot *snapshot, const adl_node *node);
 
 /* job->model's speedup, or the linear one when nothing was reported. */
 double adli_job_speedup(const adl_job *job, adl_shape shape);
+/* How a job that runs gets another allocation. A job that cannot change in place is restarted in any case. */
+typedef enum adli_change {
+    ADLI_RESTARTS,
+    ADLI_RESIZES, /* some replicas are where they are now: it changes in place */
+    ADLI_MOVES, /* none is, but there is room for all beside those that it has: two changes in place */
+} adli_change;
+
+/* Seconds that this costs the job. usual_s: of jobs that do not say. */
+static inline double adli_job_change_cost(const adl_job *job, adli_change change, double usual_s)
+{
+    double restart_s = job->restart_cost_s > 0 ? job->restart_cost_s : usual_s;
+    if (change == ADLI_RESTARTS || !(job->resize_cost_s > 0))
+        return restart_s;
+    if (change == ADLI_RESIZES)
+        return job->resize_cost_s;
+    return 2 * job->resize_cost_s < restart_s ? 2 * job->resize_cost_s : restart_s;
+}
+
 static inline double adli_job_priority(const adl_job *job)
 {
     return job->priority > 0 ? job->priority : 1;

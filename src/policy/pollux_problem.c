@@ -92,7 +92,8 @@ static double change_factor(const adl_snapshot *snapshot, const adl_job *job,
 {
     if (options->form == ADLI_POLLUX_SEEDS)
         return 1 - options->change_penalty;
-    double cost = job->restart_cost_s > 0 ? job->restart_cost_s : options->restart_cost_s;
+    double cost = adli_job_change_cost(job, job->replicas > 0 ? ADLI_RESIZES : ADLI_RESTARTS,
+                                       options->restart_cost_s);
     double age = fmax(snapshot->now_s - job->submit_s, 0);
     return age + cost > 0 ? fmax(age - job->restarts * cost, 0) / (age + cost) : 1;
 }

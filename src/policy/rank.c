@@ -19,6 +19,7 @@
 #include "policy/rank.h"
 
 #include "base/mem.h"
+#include "model/speedup.h"
 #include "policy/heap.h"
 #include "policy/room.h"
 
@@ -55,19 +56,23 @@ static const double usual_price = 4;
 /* One size a job could have. */
 typedef struct option {
     int replicas;
-    double value; /* V(n) */
+    bool grid;    /* one of the sizes that all jobs have in common */
     float keep;   /* f(n) */
+    double rate;  /* asked for once */
+    double value; /* V(n) */
 } option;
 
 typedef struct candidate {
     const adl_job *job;
-    int node_size;    /* replicas on one empty node */
-    int first, count; /* options[first .. first + count) */
-    int limit;        /* how many of them it may choose from now */
-    int taken;        /* index of the option taken so far; -1: none */
-    int best;         /* index of the option of the best jump from there; -1: none */
-    double density;   /* its value per share of the cluster */
-    double share;     /* of the cluster's dominant resource, one replica */
+    int node_size;     /* replicas on one empty node */
+    int sizes, end;    /* options[sizes .. end): all that its weight depends on, 1 replica first; */
+    int first, count;  /* of these [first .. first + count) are those it may have */
+    int limit;         /* how many of them it may choose from now */
+    int taken;         /* index of the option taken so far; -1: none */
+    int best;          /* index of the option of the best jump from there; -1: none */
+    double density;    /* its value per share of the cluster */
+    double share;      /* of the cluster's dominant resource, one replica */
+    int widest, empty; /* replicas for which one node has room now; nodes on which nobody is */
     double work, t1, rate1, weight;
     bool hinted;
 } candidate;
@@ -81,6 +86,7 @@ typedef struct rank {
     size_t option_count, option_capacity;
     int *order; /* by T1; then the heap */
     adl_resources total;
+    adl_resources *idle; /* [node_count] what no job has now; NULL: no job can change in place */
 } rank;
 
 static int node_size(const adl_snapshot *snapshot, const adl_job *job)
@@ -128,12 +134,55 @@ double adli_rank_work(const adl_job *job, double rate1, double tprior_s)
     return work;
 }
 
+static adl_status add_size(rank *r, candidate *c, int n, bool grid)
+{
+    if (adli_grow(&r->options, &r->option_capacity, r->option_count + 1, sizeof *r->options) != 0)
+        return adli_fail_memory("options");
+    r->options[r->option_count++] = (option){.replicas = n, .grid = grid, .rate = rate(c, n)};
+    c->end = (int)r->option_count;
+    return ADL_OK;
+}
+
+/* The sizes worth considering, ascending: the grid up to the first that is all it could have or more, the
+ * least the job accepts, and what it has. */
+static adl_status list_sizes(rank *r, candidate *c)
+{
+    const adl_job *job = c->job;
+    int least = job->min_replicas > 1 ? job->min_replicas : 1, last = 0;
+    int most = (int)fmin(job->max_replicas, devices(r, c) + 1e-9);
+    int extra[2] = {least < job->replicas ? least : job->replicas,
+                    least < job->replicas ? job->replicas : least};
+    adl_status status = ADL_OK;
+    c->sizes = c->end = (int)r->option_count;
+    for (int n = 1; status == ADL_OK; n = next_size(c, n)) {
+        for (int e = 0; e < 2 && status == ADL_OK; e++)
+            if (extra[e] > last && extra[e] < n && extra[e] <= most) {
+                last = extra[e];
+                status = add_size(r, c, last, false);
+            }
+        if (status == ADL_OK)
+            status = add_size(r, c, n, true);
+        last = n;
+        if (n >= most)
+            break;
+    }
+    if (c->node_size == 0 || adli_job_pinned(job))
+        return status;
+    for (c->first = c->sizes; c->first < c->end && r->options[c->first].replicas < least;)
+        c->first++;
+    while (c->first + c->count < c->end && r->options[c->first + c->count].replicas <= most)
+        c->count++;
+    return status;
+}
+
 /* Step 2: what is left to do, and how long it takes on one device. */
 static void estimate(const rank *r, candidate *c)
 {
     const adl_job *job = c->job;
     c->hinted = !job->model || job->total_work > 0;
-    c->rate1 = fmax(rate(c, 1), 1e-300);
+    c->rate1 = fmax(r->options[c->sizes].rate, 1e-300);
+    if (job->model) /* one alone may be impossible: its share of the fewest that are not */
+        c->rate1 = fmax(c->rate1, adli_speedup_one(job->model));
     c->work = adli_rank_work(job, c->rate1, r->params[ADLI_RANK_TPRIOR]);
     if (!job->model) {
         c->t1 = c->work;
@@ -150,8 +199,9 @@ static double unfairness(const rank *r, const candidate *c)
     double fair = devices(r, c) / active, best = c->rate1;
     if (fair < 1)
         best *= fair;
-    for (int n = 1; n <= fair && n <= job->max_replicas; n = next_size(c, n))
-        best = fmax(best, rate(c, n));
+    for (const option *o = r->options + c->sizes; o < r->options + c->end; o++)
+        if (o->grid && o->replicas <= fair && o->rate > best)
+            best = o->rate;
     double age_s = r->snapshot->now_s - job->submit_s, progress = job->model ? job->progress : 0;
     return (age_s + c->work / best) / ((progress + c->work) / best + 60);
 }
@@ -175,15 +225,12 @@ static double price(const rank *r, const candidate *c, double position)
 {
     double lambda = r->price * (position + r->params[ADLI_RANK_KMIX]) / devices(r, c),
            mu = HUGE_VAL;
-    int most = (int)fmin(c->job->max_replicas, devices(r, c) + 1e-9);
     if (!c->job->model)
         return pow(0.5 + lambda, r->params[ADLI_RANK_PFUT]);
-    for (int n = 1;; n = next_size(c, n)) {
-        double speed = rate(c, n);
-        if (speed > 0)
-            mu = fmin(mu, (1 + lambda * n) * c->rate1 / speed);
-        if (n >= most)
-            break;
+    for (const option *o = r->options + c->sizes; o < r->options + c->end; o++) {
+        double paid = (1 + lambda * o->replicas) * c->rate1 / o->rate;
+        if (o->grid && o->rate > 0 && paid < mu)
+            mu = paid;
     }
     return pow(mu < HUGE_VAL ? mu : 1 + lambda, r->params[ADLI_RANK_PFUT]);
 }
@@ -224,15 +271,43 @@ static void weigh(rank *r)
     }
 }
 
-/* Step 5: f(n), the part of the value that survives the change. */
-static double kept(const rank *r, const candidate *c, int n)
+/* What of a node is left for n replicas, were those of the job that are there taken for some of them? */
+static bool could_stay(const rank *r, const candidate *c, int node, int n)
 {
     const adl_job *job = c->job;
+    adl_resources room = r->idle[node];
+    for (int i = 0; i < job->replicas; i++)
+        if (job->allocation[i] == node)
+            adli_resources_take(r->snapshot, &room, job, -1);
+    return adli_resources_fit(r->snapshot, &room, job) >= n;
+}
+
+/* Will it go on where some of it is? Only if one of its nodes has room for it as the others are now: up to a node's size
+ * it is on one, and larger it has its nodes for itself. */
+static adli_change change_to(const rank *r, const candidate *c, int n)
+{
+    const adl_job *job = c->job;
+    int part = n < c->node_size ? n : c->node_size;
+    if (job->replicas == 0 || !r->idle)
+        return ADLI_RESTARTS;
+    for (int i = 0; i < job->replicas; i++)
+        if ((i == 0 || job->allocation[i] != job->allocation[i - 1]) &&
+            could_stay(r, c, job->allocation[i], part))
+            return ADLI_RESIZES;
+    bool room = n <= c->node_size ? n <= c->widest : n <= c->empty * c->node_size;
+    return room ? ADLI_MOVES : ADLI_RESTARTS;
+}
+
+/* Step 5: f(n), the part of the value that survives the change. */
+static double kept(const rank *r, const candidate *c, const option *o)
+{
+    const adl_job *job = c->job;
+    int n = o->replicas;
     bool priced = r->price > 0;
     if (n == job->replicas || (priced && job->attained_s == 0))
         return 1;
-    double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : r->params[ADLI_RANK_RESTART];
-    double left_s = job->model ? c->work / fmax(rate(c, n), 1e-300) : r->params[ADLI_RANK_TPRIOR];
+    double cost_s = adli_job_change_cost(job, change_to(r, c, n), r->params[ADLI_RANK_RESTART]);
+    double left_s = job->model ? c->work / fmax(o->rate, 1e-300) : r->params[ADLI_RANK_TPRIOR];
     double f = 1 - fmin(0.95, r->params[ADLI_RANK_RS] * cost_s / (left_s + cost_s));
     f -= r->params[n < job->replicas ? ADLI_RANK_SHY : ADLI_RANK_HY] *
          (priced ? sqrt(cost_s / 30) : 1);
@@ -242,44 +317,13 @@ static double kept(const rank *r, const candidate *c, int n)
     return fmax(f, 0.01);
 }
 
-static adl_status add_option(rank *r, candidate *c, int n)
+static void value(const rank *r, const candidate *c)
 {
-    if (adli_grow(&r->options, &r->option_capacity, r->option_count + 1, sizeof *r->options) != 0)
-        return adli_fail_memory("options");
-    double keep = kept(r, c, n);
-    double speedup = fmax(rate(c, n), 0) / c->rate1 * keep;
-    double value = c->weight * (r->price > 0 ? speedup : pow(speedup, r->params[ADLI_RANK_P]));
-    r->options[r->option_count++] = (option){n, value, (float)keep};
-    c->count++;
-    return ADL_OK;
-}
-
-/* The sizes worth considering, with their values, ascending: the grid, the least the job accepts, and
- * what it has. */
-static adl_status list_options(rank *r, candidate *c)
-{
-    const adl_job *job = c->job;
-    int least = job->min_replicas > 1 ? job->min_replicas : 1;
-    int most = (int)fmin(job->max_replicas, devices(r, c) + 1e-9), last = 0;
-    int extra[2] = {least, job->replicas};
-    adl_status status = ADL_OK;
-    c->first = (int)r->option_count;
-    if (c->node_size == 0 || adli_job_pinned(job))
-        return ADL_OK;
-    for (int n = 1; status == ADL_OK; n = next_size(c, n)) {
-        for (int turn = 0; turn < 3 && status == ADL_OK; turn++) {
-            int size = n; /* the extras that come before n, then n itself */
-            for (int e = 0; turn < 2 && e < 2; e++)
-                if (extra[e] > last && extra[e] < size)
-                    size = extra[e];
-            if (size > last && size >= least && size <= most)
-                status = add_option(r, c, size);
-            last = size > last ? size : last;
-        }
-        if (n >= most)
-            break;
+    for (option *o = r->options + c->first; o < r->options + c->first + c->count; o++) {
+        double keep = kept(r, c, o), speedup = fmax(o->rate, 0) / c->rate1 * keep;
+        o->keep = (float)keep;
+        o->value = c->weight * (r->price > 0 ? speedup : pow(speedup, r->params[ADLI_RANK_P]));
     }
-    return status;
 }
 
 /* Step 6: the best jump of a job from where it is, within what is free. */
@@ -333,9 +377,8 @@ static jump hand_out(rank *r)
         int more = options[c->best].replicas - size;
         if (adli_resources_fit(r->snapshot, &r->total, c->job) >= more) {
             adli_resources_take(r->snapshot, &r->total, c->job, more);
-            last = (jump){r->order[0],
-                          rate(c, options[c->best].replicas) / (size ? rate(c, size) : c->rate1),
-                          c->density};
+            double from = size ? options[c->taken].rate : c->rate1;
+            last = (jump){r->order[0], options[c->best].rate / from, c->density};
             c->taken = c->best;
         }
         find_jump(r, c);
@@ -372,18 +415,19 @@ static void explain(rank *r, adl_job_decision *out, candidate *c, const jump *la
 {
     const option *options = r->options + c->first;
     double value = c->taken >= 0 ? options[c->taken].value : 0, best = 0;
-    int size = c->taken >= 0 ? options[c->taken].replicas : 0;
+    int size = c->taken >= 0 ? options[c->taken].replicas : 0, next = -1;
     if (c->taken >= 0)
         out->restart_cost = 1 - (double)options[c->taken].keep;
     for (int i = c->taken + 1; i < c->count; i++) {
         double density = (options[i].value - value) / ((options[i].replicas - size) * c->share);
         if (density > best) {
             best = density;
-            out->next_replicas = options[i].replicas;
+            next = i;
         }
     }
-    if (out->next_replicas > 0) {
-        out->next_gain = rate(c, out->next_replicas) / (size ? rate(c, size) : c->rate1);
+    if (next >= 0) {
+        out->next_replicas = options[next].replicas;
+        out->next_gain = options[next].rate / (size ? options[c->taken].rate : c->rate1);
         out->weight = c->weight;
         out->next_worth = best;
     }
@@ -406,25 +450,67 @@ static double share_of(const adl_snapshot *snapshot, const adl_resources *total,
     return share;
 }
 
+/* What nobody has now, if there are jobs to which it matters. */
+static adl_status find_idle(rank *r)
+{
+    const adl_snapshot *snapshot = r->snapshot;
+    bool any = false;
+    for (int i = 0; i < snapshot->job_count; i++)
+        any |= snapshot->jobs[i].resize_cost_s > 0 && snapshot->jobs[i].replicas > 0;
+    if (!any)
+        return ADL_OK;
+    r->idle = adli_calloc((size_t)snapshot->node_count, sizeof *r->idle);
+    if (!r->idle)
+        return adli_fail_memory("idle devices");
+    for (int n = 0; n < snapshot->node_count; n++)
+        r->idle[n] = snapshot->nodes[n].capacity;
+    for (int i = 0; i < snapshot->job_count; i++)
+        for (int k = 0; k < snapshot->jobs[i].replicas; k++)
+            adli_resources_take(snapshot, &r->idle[snapshot->jobs[i].allocation[k]],
+                                &snapshot->jobs[i], 1);
+    return ADL_OK;
+}
+
+static void find_room(const rank *r, candidate *c)
+{
+    for (int n = 0; r->idle && n < r->snapshot->node_count; n++) {
+        int fit = adli_resources_fit(r->snapshot, &r->idle[n], c->job);
+        c->widest = fit > c->widest ? fit : c->widest;
+        c->empty += fit == c->node_size;
+    }
+}
+
 static adl_status prepare(rank *r, const adl_resources *total)
 {
-    adl_status status = ADL_OK;
     int count = r->snapshot->job_count;
+    adl_status status = find_idle(r);
+    if (status != ADL_OK)
+        return status;
     for (int i = 0; i < count; i++) {
         candidate *c = &r->jobs[i];
         c->job = &r->snapshot->jobs[i];
         c->taken = c->best = -1;
         bool same =
             i > 0 && memcmp(&c->job->request, &c[-1].job->request, sizeof c->job->request) == 0;
-        c->node_size = same ? c[-1].node_size : node_size(r->snapshot, c->job);
+        if (same) {
+            c->node_size = c[-1].node_size;
+            c->widest = c[-1].widest;
+            c->empty = c[-1].empty;
+        } else {
+            c->node_size = node_size(r->snapshot, c->job);
+            find_room(r, c);
+        }
         c->share = share_of(r->snapshot, total, c->job);
         if (adli_job_pinned(c->job))
             adli_resources_take(r->snapshot, &r->total, c->job, c->job->replicas);
+        status = list_sizes(r, c);
+        if (status != ADL_OK)
+            return status;
         estimate(r, c);
     }
     weigh(r);
-    for (int i = 0; i < count && status == ADL_OK; i++)
-        status = list_options(r, &r->jobs[i]);
+    for (int i = 0; i < count; i++)
+        value(r, &r->jobs[i]);
     return status;
 }
 
@@ -464,6 +550,7 @@ static adl_status decide(adli_plan *plan)
         }
         status = adli_rank_pack(plan, sizes);
     }
+    free(r.idle);
     free(r.options);
     free(r.order);
     free(r.jobs);

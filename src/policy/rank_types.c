@@ -25,11 +25,12 @@ typedef struct option {
 
 typedef struct candidate {
     const adl_job *job;
-    int first, count; /* options */
-    int taken;        /* of all options; -1: none */
-    int best;         /* the option of the best jump from there; -1: none */
-    double density;   /* its gain per price */
-    int present;      /* the type it is on; -1: none */
+    int first, count;               /* options */
+    int of_type[ADL_MAX_TYPES + 1]; /* where those of each type begin, by ascending size */
+    int taken;                      /* of all options; -1: none */
+    int best;                       /* the option of the best jump from there; -1: none */
+    double density;                 /* its gain per price */
+    int present;                    /* the type it is on; -1: none */
     double work, t1, rate1, weight;
     bool hinted;
 } candidate;
@@ -46,13 +47,33 @@ typedef struct rank {
     size_t option_count, option_capacity;
     int *order; /* by T1; then the heap */
     adl_resources free[ADL_MAX_TYPES];
+    adl_resources idle[ADL_MAX_TYPES];   /* what no job has now */
+    adl_resources wanted[ADL_MAX_TYPES]; /* with so much free, nobody wants more */
 } rank;
+
+static void want(const rank *r, adl_resources *wanted, const adl_job *job, int replicas)
+{
+    for (int i = 0; i < r->snapshot->resource_count; i++)
+        if (job->request.amount[i] * replicas > wanted->amount[i])
+            wanted->amount[i] = job->request.amount[i] * replicas;
+}
+
+static bool nobody_waits(const rank *r, const adl_resources *free, int type)
+{
+    for (int i = 0; i < r->snapshot->resource_count; i++)
+        if (free->amount[i] < r->wanted[type].amount[i])
+            return false;
+    return true;
+}
 
 static adl_status list_options(rank *r, candidate *c)
 {
     const adl_job *job = c->job;
     c->first = (int)r->option_count;
-    for (int t = 0; t < r->types.count && !adli_job_pinned(job); t++) {
+    for (int t = 0; t < r->types.count; t++) {
+        c->of_type[t] = (int)r->option_count;
+        if (adli_job_pinned(job))
+            continue;
         adli_sizes sizes = adli_types_sizes(&r->types, job, t, t == c->present);
         for (int n; (n = adli_sizes_next(&sizes)) > 0;) {
             double rate = adli_types_rate(job, sizes.node, t, n);
@@ -63,31 +84,35 @@ static adl_status list_options(rank *r, candidate *c)
                 return adli_fail_memory("options");
             r->options[r->option_count++] = (option){.type = t, .replicas = n, .rate = rate};
             c->count++;
+            want(r, &r->wanted[t], job, n);
         }
     }
+    c->of_type[r->types.count] = (int)r->option_count;
     return ADL_OK;
 }
 
 /* The price of each type, from the jobs that know it and the first one. */
 static void set_prices(rank *r)
 {
-    r->devices = 0;
-    for (int t = 0; t < r->types.count; t++) {
-        double sum = 0;
-        int known = 0, devices = 0;
-        for (int j = 0; j < r->snapshot->job_count; j++) {
-            const adl_job *job = &r->snapshot->jobs[j];
-            devices = devices ? devices : adli_resources_fit(r->snapshot, &r->types.total[t], job);
-            if (!job->model)
-                continue;
-            double base = adli_types_rate(job, 1, 0, 1), here = adli_types_rate(job, 1, t, 1);
-            if (base > 0 && here > 0) {
-                sum += here / base;
-                known++;
+    double sum[ADL_MAX_TYPES] = {0};
+    int known[ADL_MAX_TYPES] = {0}, devices[ADL_MAX_TYPES] = {0};
+    for (int j = 0; j < r->snapshot->job_count; j++) {
+        const adl_job *job = &r->snapshot->jobs[j];
+        double base = job->model ? adli_types_rate(job, 1, 0, 1) : 0;
+        for (int t = 0; t < r->types.count; t++) {
+            if (devices[t] == 0)
+                devices[t] = adli_resources_fit(r->snapshot, &r->types.total[t], job);
+            double here = t == 0 || !(base > 0) ? base : adli_types_rate(job, 1, t, 1);
+            if (here > 0) {
+                sum[t] += here / base;
+                known[t]++;
             }
         }
-        r->cost[t] = known ? sum / known : 1;
-        r->devices += r->cost[t] * devices;
+    }
+    r->devices = 0;
+    for (int t = 0; t < r->types.count; t++) {
+        r->cost[t] = known[t] ? sum[t] / known[t] : 1;
+        r->devices += r->cost[t] * devices[t];
     }
 }
 
@@ -182,6 +207,17 @@ static void weigh(rank *r)
 /* Hysteresis against what it is where there is one type: with more options to change to there are more
  * changes that turn out not to have been worth it. Found on the traces of Sia. */
 static const double stay = 5.0 / 3;
+/* With fewer jobs than this, less of it: what one that is nearly alone leaves unused nobody else takes. */
+static const double few = 8;
+
+/* Can it be led to another type, or is it restarted there? */
+static adli_change change_to(const rank *r, const candidate *c, const option *o)
+{
+    if (o->type == c->present)
+        return ADLI_RESIZES;
+    bool room = adli_resources_fit(r->snapshot, &r->idle[o->type], c->job) >= o->replicas;
+    return c->present >= 0 && room ? ADLI_MOVES : ADLI_RESTARTS;
+}
 
 /* f(t, n): the part of the value that survives the change. */
 static double kept(const rank *r, const candidate *c, const option *o)
@@ -191,12 +227,13 @@ static double kept(const rank *r, const candidate *c, const option *o)
     bool priced = r->price > 0;
     if ((priced && job->attained_s == 0) || (o->replicas == job->replicas && o->type == c->present))
         return 1;
-    double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : params[ADLI_RANK_RESTART];
+    double cost_s = adli_job_change_cost(job, change_to(r, c, o), params[ADLI_RANK_RESTART]);
     double left_s = job->model ? c->work / o->rate : params[ADLI_RANK_TPRIOR];
     double f = 1 - fmin(0.95, params[ADLI_RANK_RS] * cost_s / (left_s + cost_s));
     double now = c->present < 0 ? 0 : r->cost[c->present] * job->replicas;
     bool shrinks = r->cost[o->type] * o->replicas < now;
-    f -= params[shrinks ? ADLI_RANK_SHY : ADLI_RANK_HY] * stay * (priced ? sqrt(cost_s / 30) : 1);
+    f -= params[shrinks ? ADLI_RANK_SHY : ADLI_RANK_HY] * stay * (priced ? sqrt(cost_s / 30) : 1) *
+         fmin(1, r->snapshot->job_count / few);
     bool explores = o->replicas > job->replicas && o->replicas > job->max_profiled;
     if (job->replicas > 0 && !explores)
         f -= params[ADLI_RANK_DW] * cost_s / (r->snapshot->now_s - job->last_change_s + cost_s);
@@ -212,23 +249,38 @@ static bool fits(const rank *r, const candidate *c, int at)
     return adli_resources_fit(r->snapshot, &r->free[o->type], c->job) + own >= o->replicas;
 }
 
-/* The best jump of a job from where it is, within what is free. */
-static void find_jump(const rank *r, candidate *c)
+/* The best jump of a job to a type, within what is free, if it is better than the one it has. before: what was
+ * free when it last looked, or since; NULL: it looks for the first time. Is it better? */
+static bool look(const rank *r, candidate *c, int type, const adl_resources *before)
 {
+    int i = c->of_type[type], end = c->of_type[type + 1];
     const option *now = c->taken >= 0 ? &r->options[c->taken] : NULL;
+    int own = now && now->type == type ? now->replicas : 0;
+    int known = before ? own + adli_resources_fit(r->snapshot, before, c->job) : 0;
+    if (i == end || r->options[end - 1].replicas <= known)
+        return false;
+    double before_density = c->density;
     double value = now ? now->value : 0, paid = now ? r->cost[now->type] * now->replicas : 0;
-    c->best = -1;
-    c->density = 0;
-    for (int i = c->first; i < c->first + c->count; i++) {
+    int room = own + adli_resources_fit(r->snapshot, &r->free[type], c->job);
+    while (i < end && r->options[i].replicas <= known)
+        i++;
+    for (; i < end && r->options[i].replicas <= room; i++) {
         const option *o = &r->options[i];
-        if (!(o->value > value))
-            continue;
-        double density = (o->value - value) / fmax(r->cost[o->type] * o->replicas - paid, 0.001);
-        if (density > c->density && fits(r, c, i)) {
-            c->density = density;
+        double more = r->cost[type] * o->replicas - paid;
+        if (o->value - value > c->density * (more > 0.001 ? more : 0.001)) {
+            c->density = (o->value - value) / (more > 0.001 ? more : 0.001);
             c->best = i;
         }
     }
+    return c->density > before_density;
+}
+
+static void find_jump(const rank *r, candidate *c)
+{
+    c->best = -1;
+    c->density = 0;
+    for (int t = 0; t < r->types.count; t++)
+        look(r, c, t, NULL);
 }
 
 /* Is x's jump to be taken before y's? Ties: the earlier job. */
@@ -239,41 +291,47 @@ static bool before(const void *user, int x, int y)
     return a != b ? a > b : x < y;
 }
 
-static void find_all(rank *r, int count)
+static void order(rank *r, int count)
 {
-    for (int i = 0; i < count; i++) {
-        find_jump(r, &r->jobs[i]);
-        r->order[i] = i;
-    }
     for (int i = count / 2; i-- > 0;)
         adli_heap_sift(r->order, count, i, before, r);
 }
 
 /* As in rank.c a heap of jobs by their best jump, looked at again when one reaches the top; but a job that
- * goes to another type leaves room behind, and then every job may have a better jump than before. */
+ * goes to another type leaves room behind, and then every job may have a better jump to that one. */
 static void hand_out(rank *r)
 {
     int count = r->snapshot->job_count;
-    find_all(r, count);
+    for (int i = 0; i < count; i++) {
+        find_jump(r, &r->jobs[i]);
+        r->order[i] = i;
+    }
+    order(r, count);
     while (count > 0 && r->jobs[r->order[0]].best >= 0) {
         candidate *c = &r->jobs[r->order[0]];
-        bool left = false;
+        adl_resources before_left;
+        int left = -1;
         if (fits(r, c, c->best)) {
             const option *to = &r->options[c->best];
             if (c->taken >= 0) {
                 const option *from = &r->options[c->taken];
+                before_left = r->free[from->type];
                 adli_resources_take(r->snapshot, &r->free[from->type], c->job, -from->replicas);
-                left = from->type != to->type || from->replicas > to->replicas;
+                if ((from->type != to->type || from->replicas > to->replicas) &&
+                    !nobody_waits(r, &before_left, from->type))
+                    left = from->type;
             }
             adli_resources_take(r->snapshot, &r->free[to->type], c->job, to->replicas);
             c->taken = c->best;
         }
-        if (left) {
-            find_all(r, count);
-        } else {
-            find_jump(r, c);
+        bool better = false;
+        find_jump(r, c);
+        for (int i = 0; i < count && left >= 0; i++)
+            better |= &r->jobs[i] != c && look(r, &r->jobs[i], left, &before_left);
+        if (better)
+            order(r, count);
+        else
             adli_heap_sift(r->order, count, 0, before, r);
-        }
     }
 }
 
@@ -282,13 +340,14 @@ static adl_status prepare(rank *r)
     adl_status status = ADL_OK;
     set_prices(r);
     for (int t = 0; t < r->types.count; t++)
-        r->free[t] = r->types.total[t];
+        r->free[t] = r->idle[t] = r->types.total[t];
     for (int j = 0; j < r->snapshot->job_count && status == ADL_OK; j++) {
         candidate *c = &r->jobs[j];
         c->job = &r->snapshot->jobs[j];
         c->taken = -1;
         c->present = adli_types_present(&r->types, c->job);
         c->hinted = !c->job->model || c->job->total_work > 0;
+        adli_types_take(&r->types, c->job, r->idle);
         if (adli_job_pinned(c->job))
             adli_types_take(&r->types, c->job, r->free);
         status = list_options(r, c);

@@ -69,6 +69,18 @@ adl_resources adli_room_total(const adli_room *room)
     return total;
 }
 
+int64_t adli_room_most(const adli_room *room, const adl_job *job)
+{
+    const adl_snapshot *snapshot = room->snapshot;
+    int64_t fit[ADL_MAX_TYPES] = {0}, most = 0;
+    for (int node = 0; node < snapshot->node_count; node++) {
+        int type = room->type_of ? room->type_of[node] : 0;
+        fit[type] += adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, job);
+        most = fit[type] > most ? fit[type] : most;
+    }
+    return most;
+}
+
 void adli_room_keep(adli_room *room, adli_plan *plan, int job)
 {
     const adl_job *view = &plan->snapshot->jobs[job];

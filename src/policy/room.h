@@ -28,6 +28,9 @@ static inline int adli_room_fit(const adli_room *room, const adl_job *job, int n
 /* What is free on all nodes together. */
 adl_resources adli_room_total(const adli_room *room);
 
+/* The most replicas of the job that the nodes of one device type hold, were they empty. */
+int64_t adli_room_most(const adli_room *room, const adl_job *job);
+
 /* Takes (count > 0) or gives back (count < 0) the resources of count replicas. */
 void adli_resources_take(const adl_snapshot *snapshot, adl_resources *have, const adl_job *job,
                          int count);

@@ -74,7 +74,7 @@ static adl_status list_type(sia *s, int j, int type, int present)
 /* What a change costs the job: r. */
 static double factor(const sia *s, const adl_job *job)
 {
-    double cost_s = job->restart_cost_s > 0 ? job->restart_cost_s : s->params[RESTART];
+    double cost_s = adli_job_change_cost(job, ADLI_RESIZES, s->params[RESTART]);
     double age_s = s->snapshot->now_s - job->submit_s;
     if (job->replicas == 0 || age_s < cost_s || !(age_s + cost_s > 0))
         return 1;

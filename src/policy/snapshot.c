@@ -29,10 +29,10 @@ static adl_status check_job(const adl_snapshot *snapshot, const adl_job *job)
                          job->min_replicas, job->max_replicas);
     if (job->replicas < 0 || job->restarts < 0 || job->max_profiled < 0 || job->fixed_replicas < 0)
         return adli_fail(ADL_EINVAL, "job %s: a count is negative", job->name);
-    const double numbers[] = {job->submit_s,       job->last_change_s, job->attained_s,
-                              job->run_s,          job->mean_active,   job->restart_cost_s,
-                              job->progress,       job->total_work,    job->epoch_work,
-                              job->remaining_steps};
+    const double numbers[] = {job->submit_s,        job->last_change_s, job->attained_s,
+                              job->run_s,           job->mean_active,   job->restart_cost_s,
+                              job->progress,        job->total_work,    job->epoch_work,
+                              job->remaining_steps, job->resize_cost_s};
     for (size_t i = 0; i < ADLI_COUNT(numbers); i++)
         if (!isfinite(numbers[i]))
             return adli_fail(ADL_EINVAL, "job %s: a time or amount is not finite", job->name);

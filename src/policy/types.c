@@ -144,23 +144,37 @@ static int by_size(const void *a, const void *b, void *user)
     return i - j;
 }
 
-/* The tightest node of the type with room for n (single), or an empty one (whole); -1: none. */
+/* Would the job change in place if it had replicas on this node, because it has some there now? */
+static bool goes_on(const adl_job *job, int node)
+{
+    for (int i = 0; i < job->replicas && job->resize_cost_s > 0; i++)
+        if (job->allocation[i] == node)
+            return true;
+    return false;
+}
+
+/* The tightest node of the type with room for n (single), or an empty one (whole); -1: none. For a job that can change
+ * in place, one that it is on before all others. */
 static int find_node(const packing *p, int job, int n, bool whole)
 {
     const adl_snapshot *snapshot = p->types->snapshot;
     const adl_job *view = &snapshot->jobs[job];
     int best = -1, best_fit = 0;
+    bool best_own = false;
     for (int node = 0; node < snapshot->node_count; node++) {
         if (p->types->of_node[node] != p->sizes[job].type)
             continue;
+        bool own = goes_on(view, node);
         int fit = adli_room_fit(&p->room, view, node);
         if (fit < 1 || (whole ? p->room.distributed[node] > 0 : fit < n))
             continue;
         if (whole && fit < adli_resources_fit(snapshot, &snapshot->nodes[node].capacity, view))
             continue;
-        if (best < 0 || (whole ? fit > best_fit : fit < best_fit)) {
+        if (best < 0 || own > best_own ||
+            (own == best_own && (whole ? fit > best_fit : fit < best_fit))) {
             best = node;
             best_fit = fit;
+            best_own = own;
         }
     }
     return best;

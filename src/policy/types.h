@@ -27,7 +27,7 @@ int adli_types_node_size(adli_types *types, const adl_job *job, int type);
 int adli_types_present(const adli_types *types, const adl_job *job);
 /* The job's rate on n replicas of a type, packed on as few nodes as can be; n without a model. */
 double adli_types_rate(const adl_job *job, int node_size, int type, int n);
-/* Takes what a job that may not be moved has from free[types->count]. */
+/* Takes what a job has now from free[types->count]. */
 void adli_types_take(const adli_types *types, const adl_job *job, adl_resources *free);
 
 /* The sizes that a job may have on a type, ascending: 1, 2, 4 ... up to a node, then whole nodes, beyond

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,8 @@ adl_status adl_cluster_restore(adl_cluster *cluster, const adl_job_spec *spec,
     j->seen = (adl_observed){.started = saved->placed_count, .alive = saved->placed_count};
     j->deleted = saved->deleted;
     j->account = saved->account;
+    if (saved->life.group > 0)
+        j->trust.most_had = INT_MAX; /* nobody knows any more */
     adli_cluster_stir(cluster, j);
     return ADL_OK;
 }
@@ -252,6 +255,7 @@ static void account(job *j, double now_s)
     if (j->seen.alive > 0) {
         account->attained_s += passed_s * j->seen.alive;
         account->run_s += passed_s;
+        adli_trust_serve(&j->trust, passed_s);
     }
     account->accounted_s = now_s;
 }
@@ -274,7 +278,7 @@ static void act(adl_cluster *cluster, job *j, adl_action action, double now_s)
     *order = (adl_order){
         .action = action, .job = j->number, .user = j->spec.user, .group = j->life.group};
     if (action == ADL_START) {
-        j->moved = false;
+        j->moved = j->in_place = false;
         adli_cluster_settle(cluster, j, j->nodes, j->replicas);
         account(j, now_s);
         j->seen = (adl_observed){.started = j->replicas, .alive = j->replicas};
@@ -290,7 +294,7 @@ static void act(adl_cluster *cluster, job *j, adl_action action, double now_s)
     }
 }
 
-static const adl_rules *rules_of(const adl_cluster *cluster, const job *j)
+const adl_rules *adli_cluster_rules(const adl_cluster *cluster, const job *j)
 {
     return j->spec.own_rules ? &j->spec.rules : &cluster->options.rules;
 }
@@ -306,9 +310,10 @@ static adl_status advance(adl_cluster *cluster, job *j, double now_s, bool *chan
         bool waits = cluster->options.wait_for_room && before == ADL_PENDING && j->replicas > 0 &&
                      !adli_cluster_has_room(cluster, j);
         j->seen.wanted = waits ? 0 : j->replicas;
-        j->seen.moved = j->moved;
+        j->seen.moved = j->moved && !j->in_place;
         j->seen.deleted = j->deleted;
-        adl_action action = adli_lifecycle(&j->life, &j->seen, rules_of(cluster, j), now_s);
+        adl_action action =
+            adli_lifecycle(&j->life, &j->seen, adli_cluster_rules(cluster, j), now_s);
         act(cluster, j, action, now_s);
         if (action == ADL_NOTHING && j->life.phase == before)
             return ADL_OK;
@@ -350,11 +355,18 @@ static double mean_active(const job *j)
     return account->active_weight > 0 ? account->active_sum / account->active_weight : 0;
 }
 
+/* Until it was measured, what is usual for a change in place. */
+static double price_in_place(const job *j)
+{
+    static const double usual_s = 1;
+    return j->resize_cost_s > 0 ? j->resize_cost_s : usual_s;
+}
+
 static adl_job view_of(const adl_cluster *cluster, const job *j)
 {
     return (adl_job){.name = j->name,
                      .request = j->spec.request,
-                     .min_replicas = j->spec.min_replicas,
+                     .min_replicas = j->pin > 0 ? j->pin : j->spec.min_replicas,
                      .max_replicas = adli_cluster_cap(cluster, j),
                      .preemptible = j->spec.preemptible,
                      .priority = j->spec.priority,
@@ -367,13 +379,14 @@ static adl_job view_of(const adl_cluster *cluster, const job *j)
                      .run_s = j->account.run_s,
                      .mean_active = mean_active(j),
                      .restart_cost_s = j->restart_cost_s,
+                     .resize_cost_s = j->in_place ? price_in_place(j) : j->resize_told_s,
                      .restarts = j->life.group > 0 ? j->life.group - 1 : 0,
                      .model = j->model,
                      .max_profiled = j->max_profiled,
                      .progress = j->progress,
                      .total_work = adli_cluster_total_work(cluster, j),
                      .epoch_work = j->epoch_work,
-                     .fixed_replicas = j->spec.fixed_replicas,
+                     .fixed_replicas = j->pin > 0 ? j->pin : j->spec.fixed_replicas,
                      .step_time_s = j->step_time_s,
                      .step_context = j->step_context,
                      .remaining_steps = j->remaining_steps};
@@ -399,7 +412,9 @@ static adl_status make_snapshot(adl_cluster *cluster, double now_s)
         j->account.active_sum += weight * cluster->live_count;
         j->account.active_weight += weight;
         cluster->view_job[count] = j->number;
-        cluster->views[count++] = view_of(cluster, j);
+        cluster->views[count] = view_of(cluster, j);
+        adli_trust_weigh(&j->trust, &cluster->views[count++], j->total_work > 0,
+                         j->replicas > 0 ? adl_cluster_type(cluster, j->nodes[0]) : 0);
     }
     const adl_cluster_options *options = &cluster->options;
     cluster->snapshot = (adl_snapshot){.resource_names = options->resource_names,
@@ -455,13 +470,31 @@ adl_status adl_cluster_round(adl_cluster *cluster, double now_s, adl_orders *ord
     adl_status status = cluster->prepared ? ADL_OK : make_snapshot(cluster, now_s);
     cluster->prepared = false;
     if (status == ADL_OK)
-        status = adl_policy_decide(cluster->options.policy, &cluster->snapshot, &cluster->decision);
+        status = cluster->sizing.max_nodes > 0
+                     ? adl_sizing_decide(cluster->options.policy, &cluster->snapshot,
+                                         &cluster->sizing, &cluster->decision, &cluster->sized)
+                     : adl_policy_decide(cluster->options.policy, &cluster->snapshot,
+                                         &cluster->decision);
     cluster->last_round_s = now_s;
     for (int i = 0; status == ADL_OK && i < cluster->snapshot.job_count; i++)
         status =
             adopt(cluster, find(cluster, cluster->view_job[i]), &cluster->decision.jobs[i], now_s);
     rebuild_busy(cluster);
     return status == ADL_OK ? adl_cluster_advance(cluster, now_s, orders) : status;
+}
+
+adl_status adl_cluster_set_sizing(adl_cluster *cluster, const adl_sizing *sizing,
+                                  const adl_node *template_node)
+{
+    cluster->options.template_node = template_node;
+    cluster->sized = (adl_sized){0};
+    cluster->sizing = (adl_sizing)ADL_SIZING_INIT;
+    return adli_options_take("sizing", &cluster->sizing, sizeof cluster->sizing, sizing);
+}
+
+const adl_sized *adl_cluster_sized(const adl_cluster *cluster)
+{
+    return cluster->sizing.max_nodes > 0 ? &cluster->sized : NULL;
 }
 
 int adl_cluster_busy(const adl_cluster *cluster, int after)
@@ -496,7 +529,8 @@ const adl_job_info *adl_cluster_job(const adl_cluster *cluster, int number)
                              .placed_count = j->placed_count,
                              .account = &j->account,
                              .mean_active = mean_active(j),
-                             .model = j->model};
+                             .model = j->model,
+                             .doubt = j->trust.doubt[0] ? j->trust.doubt : NULL};
     return &j->info;
 }
 

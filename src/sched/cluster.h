@@ -9,4 +9,22 @@
 ADL_MUST adl_status adli_cluster_new(const adl_cluster_options *options, adli_pool *pool,
                                      adl_cluster **out);
 
+/* ---- changing while it runs ---- */
+
+/* The replicas of the present group are at these nodes now, and where they should be (settled) or on their way. ENOMEM:
+ * nothing changed. */
+ADL_MUST adl_status adli_cluster_follow(adl_cluster *cluster, int job, const int *nodes, int count,
+                                        bool settled);
+/* Whoever carries out the orders changes the present group in place (on): another allocation is no reason to stop it.
+ * resize_cost_s: what that costs, measured; 0: unknown. */
+void adli_cluster_in_place(adl_cluster *cluster, int job, bool on, double resize_cost_s);
+/* Can so many more replicas of the job start on the node, next to all that is there? */
+bool adli_cluster_room(const adl_cluster *cluster, int job, int node, int more);
+/* A replica failed, and the others went on. */
+void adli_cluster_survived(adl_cluster *cluster, int job, double now_s);
+/* May another one? */
+bool adli_cluster_may_fail(const adl_cluster *cluster, int job, double now_s);
+/* So many replicas from now on, no more and no less; 0: as the policy likes. */
+void adli_cluster_pin(adl_cluster *cluster, int job, int replicas);
+
 #endif

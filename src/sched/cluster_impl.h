@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "sched/cluster.h"
 #include "sched/lifecycle.h"
+#include "sched/trust.h"
 
 #include <sys/queue.h>
 
@@ -25,7 +26,10 @@ typedef struct adli_sched_job {
     int placed_count;
     size_t placed_capacity;
     bool moved; /* the wanted allocation changed since the group was started */
+    bool
+        in_place; /* whoever carries out orders resizes it while it runs: moved is no reason to stop */
     bool deleted, held;
+    int pin; /* replicas that its user wants, no more and no less; 0: none in particular */
 
     adl_speedup *model;
     adli_pool_member *known; /* what it and its like have measured */
@@ -33,8 +37,11 @@ typedef struct adli_sched_job {
     int model_most;
     int max_profiled, batch_cap; /* batch_cap: most replicas that the batch limits allow */
     double progress, total_work, epoch_work, restart_cost_s, remaining_steps;
+    double resize_cost_s; /* in place; 0: unknown */
+    double resize_told_s; /* what it reported, in place or not; 0: nothing */
     double (*step_time_s)(void *context, int replicas);
     void *step_context;
+    adli_trust trust;
 
     adl_account account;
     adl_job_info info; /* as adl_cluster_job told it last */
@@ -64,6 +71,8 @@ struct adl_cluster {
     bool prepared; /* the snapshot is that of the round to come */
     adl_snapshot snapshot;
     adl_decision decision;
+    adl_sizing sizing; /* max_nodes 0: none */
+    adl_sized sized;
 
     adli_pool *pool, *own_pool; /* own: when it was given none */
 
@@ -100,6 +109,12 @@ ADL_MUST adl_status adli_cluster_want(adl_cluster *cluster, adli_sched_job *j, c
                                       int count);
 /* Its group is there now; count 0: nowhere. placed has room for as many as were ever wanted. */
 void adli_cluster_settle(adl_cluster *cluster, adli_sched_job *j, const int *nodes, int count);
+
+/* The rules that the job lives by. */
+const adl_rules *adli_cluster_rules(const adl_cluster *cluster, const adli_sched_job *j);
+/* How many replicas fit in what is left of a node. */
+int64_t adli_cluster_fit(const adl_resources *capacity, const adl_resources *used,
+                         const adl_resources *request, int kinds);
 
 /* Could the wanted replicas start now, next to all groups that are still there? */
 bool adli_cluster_has_room(adl_cluster *cluster, const adli_sched_job *j);

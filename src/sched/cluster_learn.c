@@ -1,9 +1,11 @@
 /* What the cluster knows of a job's speed: what the job reported, and what others of its kind did. */
 #include "sched/cluster_impl.h"
 
+#include "base/mem.h"
 #include "base/options.h"
 #include "policy/explore.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* One without is known by name only, and not what it is. */
@@ -54,10 +56,32 @@ int adl_cluster_type(const adl_cluster *cluster, int node)
     return count == ADL_MAX_TYPES ? ADL_MAX_TYPES - 1 : 0; /* as adli_pool_type_of has it */
 }
 
+/* Its own measurements of sizes that it has had: a report is a claim. Only where sizes are explored; a policy that does
+ * not adapt has the size from the user. */
+static adl_status take_points(const adl_cluster *cluster, adli_sched_job *j, adl_job_report *report,
+                              adl_profile_point **out)
+{
+    *out = NULL;
+    if (!adl_policy_adapts(cluster->options.policy))
+        return ADL_OK;
+    int had = j->trust.most_had;
+    report->max_profiled = report->max_profiled < had ? report->max_profiled : had;
+    if (report->profile_count == 0)
+        return ADL_OK;
+    *out = adli_memdup(report->profile, report->profile_count, sizeof **out);
+    if (!*out)
+        return adli_fail_memory("measurements of a job");
+    report->profile_count = adli_trust_points(&j->trust, *out, report->profile_count);
+    report->profile = *out;
+    return ADL_OK;
+}
+
 /* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. */
 int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 {
     int profiled = j->max_profiled, limit = j->batch_cap;
+    if (j->pin > 0)
+        return j->pin;
     if (adli_pool_shares(cluster->pool)) {
         int shared = adli_pool_max_profiled(cluster->pool, j->known);
         profiled = shared > profiled ? shared : profiled;
@@ -88,25 +112,21 @@ adl_status adli_cluster_learn(adl_cluster *cluster, adli_sched_job *j)
     return ADL_OK;
 }
 
-adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_report *given)
+static adl_status hear(adl_cluster *cluster, adli_sched_job *j, const adl_job_report *report)
 {
-    adl_job_report own = ADL_JOB_REPORT_INIT, *report = &own;
-    adl_status status = adli_options_take("adl_job_report", &own, sizeof own, given);
-    if (status != ADL_OK)
-        return status;
-    adli_sched_job *j = cluster->jobs[number];
     j->max_profiled = report->max_profiled;
     j->batch_cap = adli_explore_batch_cap(&report->limits);
     j->progress = report->progress;
     j->total_work = report->total_work;
     j->epoch_work = report->epoch_work;
     j->restart_cost_s = report->restart_cost_s;
+    j->resize_told_s = report->resize_cost_s;
     j->step_time_s = report->step_time_s;
     j->step_context = report->step_context;
     j->remaining_steps = report->remaining_steps;
     if (!report->has_model)
         return ADL_OK;
-    status = adl_goodput_check(&report->model);
+    adl_status status = adl_goodput_check(&report->model);
     if (status != ADL_OK)
         return adli_wrap(status, "job %s", j->name);
     adli_pool_news news = {.model = report->model,
@@ -118,6 +138,20 @@ adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_re
         memcpy(news.speeds, j->spec.type_speeds, sizeof news.speeds);
     status = adli_pool_tell(cluster->pool, j->known, &news);
     return status == ADL_OK ? adli_cluster_learn(cluster, j) : status;
+}
+
+adl_status adl_cluster_report(adl_cluster *cluster, int number, const adl_job_report *given)
+{
+    adl_job_report report = ADL_JOB_REPORT_INIT;
+    adl_profile_point *points = NULL;
+    adli_sched_job *j = cluster->jobs[number];
+    adl_status status = adli_options_take("adl_job_report", &report, sizeof report, given);
+    if (status == ADL_OK)
+        status = take_points(cluster, j, &report, &points);
+    if (status == ADL_OK)
+        status = hear(cluster, j, &report);
+    free(points);
+    return status;
 }
 
 bool adl_cluster_prior(const adl_cluster *cluster, int number, int type, adl_goodput *out)

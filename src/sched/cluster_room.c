@@ -9,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many replicas fit in what is left of a node. */
-static int64_t fit(const adl_resources *capacity, const adl_resources *used,
-                   const adl_resources *request, int kinds)
+int64_t adli_cluster_fit(const adl_resources *capacity, const adl_resources *used,
+                         const adl_resources *request, int kinds)
 {
     int64_t most = INT32_MAX;
     for (int r = 0; r < kinds; r++) {
@@ -65,6 +64,7 @@ void adli_cluster_settle(adl_cluster *cluster, adli_sched_job *j, const int *nod
     if (count > 0)
         memcpy(j->placed, nodes, (size_t)count * sizeof *nodes);
     j->placed_count = count;
+    j->trust.most_had = count > j->trust.most_had ? count : j->trust.most_had;
     add(cluster->occupied, j->placed, j->placed_count, &j->spec.request, 1);
 }
 
@@ -85,8 +85,8 @@ bool adli_cluster_has_room(adl_cluster *cluster, const adli_sched_job *wants)
         int n = wants->nodes[k];
         for (next = k + 1; next < wants->replicas && wants->nodes[next] == n;)
             next++;
-        if (fit(&options->nodes[n].capacity, &cluster->occupied[n], &wants->spec.request,
-                options->resource_count) < next - k)
+        if (adli_cluster_fit(&options->nodes[n].capacity, &cluster->occupied[n],
+                             &wants->spec.request, options->resource_count) < next - k)
             return false;
     }
     return true;
@@ -112,6 +112,42 @@ static bool on_full_node(const adl_cluster *cluster, const adli_sched_job *j)
     return false;
 }
 
+/* A job that can lose some replicas and go on keeps those on other nodes, if they are enough; the number. */
+static int keep_fitting(adl_cluster *cluster, adli_sched_job *j)
+{
+    const adl_cluster_options *options = &cluster->options;
+    int least = j->spec.min_replicas > 1 ? j->spec.min_replicas : 1, left = 0;
+    int *kept = adli_calloc((size_t)j->replicas, sizeof *kept);
+    for (int k = 0; kept && k < j->replicas; k++) {
+        int n = j->nodes[k];
+        if (within(&options->nodes[n].capacity, &cluster->claimed[n], options->resource_count))
+            kept[left++] = n;
+    }
+    if (left < least || adli_cluster_want(cluster, j, kept, left) != ADL_OK)
+        left = 0;
+    free(kept);
+    return left;
+}
+
+/* None of its nodes holds it any more, but it can be led to others while it runs: as many as fit there, at most as it
+ * has, if they are enough; the number. */
+static int lead_elsewhere(adl_cluster *cluster, adli_sched_job *j)
+{
+    const adl_cluster_options *options = &cluster->options;
+    int least = j->spec.min_replicas > 1 ? j->spec.min_replicas : 1, found = 0;
+    int *nodes = adli_calloc((size_t)j->replicas, sizeof *nodes);
+    for (int n = 0; nodes && n < options->node_count; n++) {
+        int fit = adli_cluster_fit(&options->nodes[n].capacity, &cluster->claimed[n],
+                                   &j->spec.request, options->resource_count);
+        for (; fit > 0 && found < j->replicas; fit--)
+            nodes[found++] = n;
+    }
+    if (found < least || adli_cluster_want(cluster, j, nodes, found) != ADL_OK)
+        found = 0;
+    free(nodes);
+    return found;
+}
+
 adl_status adl_cluster_set_nodes(adl_cluster *cluster, const char *const *resource_names,
                                  int resource_count, const adl_node *nodes, int node_count,
                                  double now_s, int *withdrawn)
@@ -133,7 +169,10 @@ adl_status adl_cluster_set_nodes(adl_cluster *cluster, const char *const *resour
         cluster->visits++;
         if (!on_full_node(cluster, j))
             continue;
-        (void)!adli_cluster_want(cluster, j, NULL, 0); /* none: cannot fail */
+        int left = j->in_place ? keep_fitting(cluster, j) : 0;
+        if (j->in_place && left == 0)
+            left = lead_elsewhere(cluster, j);
+        (void)!adli_cluster_want(cluster, j, j->nodes, left); /* fewer: cannot fail */
         j->moved = true;
         j->account.last_change_s = now_s;
         ++*withdrawn;
@@ -153,8 +192,8 @@ adl_status adl_cluster_place(adl_cluster *cluster, int number, double now_s, boo
     int *nodes = adli_calloc((size_t)need, sizeof *nodes);
     adl_status status = nodes ? ADL_OK : adli_fail_memory("allocation");
     for (int n = 0; status == ADL_OK && n < options->node_count && !*placed; n++) {
-        if (fit(&options->nodes[n].capacity, &cluster->claimed[n], &j->spec.request,
-                options->resource_count) < need)
+        if (adli_cluster_fit(&options->nodes[n].capacity, &cluster->claimed[n], &j->spec.request,
+                             options->resource_count) < need)
             continue;
         for (int k = 0; k < need; k++)
             nodes[k] = n;
@@ -177,7 +216,7 @@ bool adl_fits_ever(const char *const *resource_names, int resource_count, const 
     static const adl_resources nothing;
     int64_t need = min_replicas > 1 ? min_replicas : 1, total = 0;
     for (int n = 0; n < node_count; n++)
-        total += fit(&nodes[n].capacity, &nothing, request, resource_count);
+        total += adli_cluster_fit(&nodes[n].capacity, &nothing, request, resource_count);
     if (total >= need)
         return true;
     if (node_count == 0) {

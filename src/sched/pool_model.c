@@ -189,6 +189,8 @@ static adl_status make_model(adli_pool *pool, const adli_pool_member *member, in
         guess_speeds(pool, types, type_count);
     if (status == ADL_OK)
         status = adl_speedup_new_types(types, (size_t)type_count, max_replicas, out);
+    if (status == ADL_OK)
+        adli_speedup_bound(*out);
     for (int t = 0; t < type_count; t++)
         free(views[t].points);
     return status;

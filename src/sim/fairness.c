@@ -51,7 +51,7 @@ static adl_status time_alone(const adli_alone *alone, const adli_app *app, int n
     if (status == ADL_OK) {
         for (int i = 0; i < n; i++)
             nodes[i] = i / alone->gpus;
-        double delay_s = adli_sim_delay_s(alone->options, app, false);
+        double delay_s = adli_sim_delay_s(alone->options, app, ADLI_SIM_RESTARTS);
         status = adli_sim_job_place(&job, nodes, n, job.type, delay_s, NULL);
     }
     while (status == ADL_OK && !adli_sim_job_finished(&job))

@@ -47,6 +47,7 @@ typedef struct sim {
     int idle_rounds; /* rounds in a row without any replica */
     double now_s;
     int *distributed; /* [node_count] distributed jobs on each node, for interference */
+    int *idle;        /* [node_count] devices that were free when the round began */
     double *decision_ms;
     size_t decision_count, decision_capacity;
 } sim;
@@ -101,8 +102,19 @@ static bool same_shape(const int *a, const int *b, int count)
     return true;
 }
 
+/* Could all of a job's replicas be started beside those that it has? Not where others are only about to leave. */
+static bool had_room(const sim *s, const int *nodes, int replicas)
+{
+    bool room = true;
+    for (int i = 0, run; i < replicas && room; i += run) {
+        run = run_length(nodes, replicas, i);
+        room = s->idle[nodes[i]] >= run;
+    }
+    return room;
+}
+
 /* What this start costs: nothing when it only moves and that is free, less when the job goes on where
- * some of it is, a restart otherwise. */
+ * some of it is or is led elsewhere in two changes, a restart otherwise. */
 static double delay_of(const sim *s, int number, const int *nodes, int replicas)
 {
     const adli_sim_options *o = s->options;
@@ -110,9 +122,10 @@ static double delay_of(const sim *s, int number, const int *nodes, int replicas)
     int type = adl_cluster_type(s->cluster, nodes[0]);
     const adli_app *app = adli_app_on(s->jobs[number].app, type);
     bool goes_on = was->replicas > 0 && was->at_s == s->now_s, stays = false;
-    if (!goes_on || adl_cluster_type(s->cluster, was->nodes[0]) != type)
-        return adli_sim_delay_s(o, app, false);
-    if (o->free_moves && was->replicas == replicas && same_shape(was->nodes, nodes, replicas))
+    if (!goes_on)
+        return adli_sim_delay_s(o, app, ADLI_SIM_RESTARTS);
+    if (o->free_moves && was->replicas == replicas && same_shape(was->nodes, nodes, replicas) &&
+        adl_cluster_type(s->cluster, was->nodes[0]) == type)
         return was->delay_s; /* the rest of what it was waiting for */
     for (int i = 0, k = 0; i < replicas && k < was->replicas && !stays;) {
         stays = nodes[i] == was->nodes[k];
@@ -121,7 +134,10 @@ static double delay_of(const sim *s, int number, const int *nodes, int replicas)
         else
             k++;
     }
-    return adli_sim_delay_s(o, app, stays);
+    adli_sim_change change = stays                          ? ADLI_SIM_RESIZES
+                             : had_room(s, nodes, replicas) ? ADLI_SIM_MOVES
+                                                            : ADLI_SIM_RESTARTS;
+    return adli_sim_delay_s(o, app, change);
 }
 
 static adl_status start(sim *s, int number, const int *nodes, int replicas)
@@ -252,11 +268,15 @@ static double step_time(void *context, int replicas)
     return step_s + (step_s - sync_s) * steps;
 }
 
-/* What a change costs this job, as it would have measured it. A cost of exactly 0 would mean "not
- * measured". */
-static double restart_cost(const sim *s, const adli_sim_job *job)
+/* What a restart, or a resize where nodes stay, costs this job, as it would have measured it. A cost of exactly 0
+ * would mean "not measured", or of a resize that it is no less than a restart. */
+static double change_cost(const sim *s, const adli_sim_job *job, adli_sim_change change)
 {
-    return fmax(adli_sim_delay_s(s->options, job->app, true), 1e-3);
+    double cost_s = adli_sim_delay_s(s->options, job->app, change);
+    if (change != ADLI_SIM_RESTARTS &&
+        cost_s >= adli_sim_delay_s(s->options, job->app, ADLI_SIM_RESTARTS))
+        return 0;
+    return fmax(cost_s, 1e-3);
 }
 
 static adl_status report(sim *s, int number)
@@ -274,7 +294,8 @@ static adl_status report(sim *s, int number)
                              .total_work = job->declares ? app->needed[app->epochs] : 0,
                              .epoch_work =
                                  job->declares ? app->needed[app->epochs] / app->epochs : 0,
-                             .restart_cost_s = restart_cost(s, job)};
+                             .restart_cost_s = change_cost(s, job, ADLI_SIM_RESTARTS),
+                             .resize_cost_s = change_cost(s, job, ADLI_SIM_RESIZES)};
     if (adli_sim_job_measured(job))
         report.model = adli_sim_job_model(job);
     if (!adl_policy_adapts(s->policy)) {
@@ -335,8 +356,21 @@ static adl_status run_jobs(sim *s)
     return status;
 }
 
+static void count_idle(sim *s)
+{
+    for (int n = 0; n < s->node_count; n++)
+        s->idle[n] = (int)s->nodes[n].capacity.amount[0];
+    for (int i = 0; i < s->submitted; i++) {
+        const adl_job_info *info = adl_cluster_job(s->cluster, i);
+        for (int k = 0; !adli_sim_job_finished(&s->jobs[i]) && k < info->replicas; k++)
+            s->idle[info->nodes[k]]--;
+    }
+}
+
 static adl_status decide(sim *s)
 {
+    if (s->options->resize_delay_s >= 0 || s->options->recorded_delays)
+        count_idle(s);
     if (adli_grow(&s->decision_ms, &s->decision_capacity, s->decision_count + 1,
                   sizeof *s->decision_ms) != 0)
         return adli_fail_memory("decision times");
@@ -474,7 +508,8 @@ static adl_status make_nodes(sim *s)
     s->nodes = adli_calloc((size_t)all, sizeof *s->nodes);
     s->node_names = adli_calloc((size_t)all, sizeof *s->node_names);
     s->distributed = adli_calloc((size_t)all, sizeof *s->distributed);
-    if (!s->nodes || !s->node_names || !s->distributed)
+    s->idle = adli_calloc((size_t)all, sizeof *s->idle);
+    if (!s->nodes || !s->node_names || !s->distributed || !s->idle)
         return adli_fail_memory("simulation");
     for (int g = 0; g < kind_count; g++)
         add_nodes(s, &kinds[g]);
@@ -592,6 +627,7 @@ static void tear_down(sim *s)
     free(s->stopped);
     free(s->speeds);
     free(s->distributed);
+    free(s->idle);
     free(s->node_names);
     free(s->nodes);
     free(s->since_s);

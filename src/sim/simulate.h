@@ -34,7 +34,7 @@ typedef struct adli_sim_options {
     double interval_s;      /* between allocation rounds */
     bool event;             /* also when a job came, ended, or measured a new size */
     double rescale_delay_s; /* what a changed allocation costs */
-    double resize_delay_s;  /* the same when a job keeps one of its nodes; < 0: no less */
+    double resize_delay_s;  /* of a change in place; a move takes two; < 0: all are restarts */
     bool recorded_delays;   /* for applications that have recorded ones these two do not count */
     bool free_moves;        /* other nodes of the same type and in the same shape cost nothing */
     bool hold;              /* a job that starts is left alone until it runs */
@@ -69,13 +69,25 @@ typedef struct adli_sim_result {
     size_t span_count, span_capacity;
 } adli_sim_result;
 
-/* What a restart, or a resize in place, costs the application. */
-static inline double adli_sim_delay_s(const adli_sim_options *o, const adli_app *app, bool in_place)
+/* How a job gets another allocation. */
+typedef enum adli_sim_change {
+    ADLI_SIM_RESTARTS,
+    ADLI_SIM_RESIZES, /* in place: some of its nodes stay */
+    ADLI_SIM_MOVES,   /* all of it goes elsewhere, in two changes in place */
+} adli_sim_change;
+
+/* What it costs the application. */
+static inline double adli_sim_delay_s(const adli_sim_options *o, const adli_app *app,
+                                      adli_sim_change change)
 {
     double restart_s =
         o->recorded_delays && app->restart_s > 0 ? app->restart_s : o->rescale_delay_s;
     double resize_s = o->recorded_delays && app->resize_s > 0 ? app->resize_s : o->resize_delay_s;
-    return in_place && resize_s >= 0 ? resize_s : restart_s;
+    if (change == ADLI_SIM_RESTARTS || resize_s < 0)
+        return restart_s;
+    if (change == ADLI_SIM_MOVES)
+        return 2 * resize_s < restart_s ? 2 * resize_s : restart_s;
+    return resize_s;
 }
 
 /* done (may be NULL) counts finished jobs while the simulation runs, for a progress display. */

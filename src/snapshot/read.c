@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "model/perf.h"
+#include "model/speedup.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -237,14 +238,17 @@ static adl_status read_type(const json_t *object, type_storage *to, adl_type_mod
 
 static adl_status read_model(const json_t *object, adl_speedup **out)
 {
-    static const char *const names[] = {"maxReplicas", "types", NULL};
+    static const char *const names[] = {"maxReplicas", "bounded", "types", NULL};
     type_storage storage[ADL_MAX_TYPES] = {0};
     adl_type_model types[ADL_MAX_TYPES] = {0};
     const json_t *items = NULL;
     int count = 0, most = 0;
+    bool bounded = false;
     adl_status status = check_fields(object, names);
     if (status == ADL_OK)
         status = adli_json_int(object, "maxReplicas", 1, REPLICAS_MAX, &most);
+    if (status == ADL_OK)
+        status = truth(object, "bounded", &bounded);
     if (status == ADL_OK)
         status = list(object, "types", &items, &count);
     if (status == ADL_OK && (count < 1 || count > ADL_MAX_TYPES))
@@ -256,6 +260,8 @@ static adl_status read_model(const json_t *object, adl_speedup **out)
     }
     if (status == ADL_OK)
         status = adl_speedup_new_types(types, (size_t)count, most, out);
+    if (status == ADL_OK && bounded)
+        adli_speedup_bound(*out);
     for (int t = 0; t < ADL_MAX_TYPES; t++)
         free(storage[t].profile);
     return status == ADL_OK ? ADL_OK : adli_wrap(status, "model");
@@ -318,7 +324,7 @@ static adl_status read_figures(const json_t *object, adl_job *out)
                    {"meanActive", &out->mean_active},   {"restartCost", &out->restart_cost_s},
                    {"progress", &out->progress},        {"totalWork", &out->total_work},
                    {"epochWork", &out->epoch_work},     {"remainingSteps", &out->remaining_steps},
-                   {"priority", &out->priority}};
+                   {"priority", &out->priority},        {"resizeCost", &out->resize_cost_s}};
     const struct {
         const char *field;
         int *to;
@@ -352,18 +358,12 @@ static adl_status read_suspend(const json_t *object, adl_suspend *out)
 
 static adl_status read_job(adl_record *record, const json_t *object, int index)
 {
-    static const char *const names[] = {"name",           "request",
-                                        "minReplicas",    "maxReplicas",
-                                        "preemptible",    "allocation",
-                                        "submitted",      "lastChange",
-                                        "deviceSeconds",  "runSeconds",
-                                        "meanActive",     "restartCost",
-                                        "restarts",       "maxProfiledReplicas",
-                                        "progress",       "totalWork",
-                                        "epochWork",      "fixedReplicas",
-                                        "remainingSteps", "stepTimes",
-                                        "model",          "priority",
-                                        "suspend",        NULL};
+    static const char *const names[] = {
+        "name",       "request",     "minReplicas",   "maxReplicas",         "preemptible",
+        "allocation", "submitted",   "lastChange",    "deviceSeconds",       "runSeconds",
+        "meanActive", "restartCost", "restarts",      "maxProfiledReplicas", "progress",
+        "totalWork",  "epochWork",   "fixedReplicas", "remainingSteps",      "stepTimes",
+        "model",      "priority",    "suspend",       "resizeCost",          NULL};
     adl_job *out = &record->jobs[index];
     const adl_snapshot *s = &record->snapshot;
     *out = (adl_job){.preemptible = true};

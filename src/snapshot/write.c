@@ -4,6 +4,7 @@
 #include "base/json_write.h"
 #include "base/mem.h"
 #include "model/perf.h"
+#include "model/speedup.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -108,6 +109,8 @@ static void put_model(const adl_speedup *model, adli_buf *out)
     adl_type_model on;
     adli_jw_open(out, "model", '{');
     adli_jw_int(out, "maxReplicas", adl_speedup_max_replicas(model));
+    if (adli_speedup_bounded(model))
+        adli_jw_bool(out, "bounded", true);
     adli_jw_open(out, "types", '[');
     for (size_t t = 0; adl_speedup_type(model, t, &on); t++)
         put_type(&on, out);
@@ -153,6 +156,7 @@ static void put_job(const adl_snapshot *s, const adl_job *job, adli_buf *out)
     put_unless(out, "runSeconds", job->run_s, 0);
     put_unless(out, "meanActive", job->mean_active, 0);
     put_unless(out, "restartCost", job->restart_cost_s, 0);
+    put_unless(out, "resizeCost", job->resize_cost_s, 0);
     put_unless(out, "restarts", job->restarts, 0);
     put_unless(out, "maxProfiledReplicas", job->max_profiled, 0);
     put_unless(out, "progress", job->progress, 0);
