@@ -15,6 +15,9 @@
  * find it empty. Synchronized (inside): entering sums what all replicas have added; then it is a
  * table that can be read and written freely, in the same way on all replicas.
  *
+ * Deaths. Where the others go on without a replica that died (docs/elastic.md) its sums are kept: add before adl_dp_step, and
+ * they travel with the step. Batches of a loop that does not train may come again, and count once here.
+ *
  * Replay. Code outside a data loop is run again after a restart in the same epoch. The numbers seen on
  * entering a scope there are kept for the epoch, and the scope shows them again; what is then
  * changed is thrown away when the scope is left, as it was in effect already. */

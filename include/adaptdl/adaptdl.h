@@ -12,6 +12,7 @@
 
 #include "adaptdl/cluster.h"
 #include "adaptdl/policy.h"
+#include "adaptdl/sizing.h"
 #include "adaptdl/snapshot.h"
 
 #include "adaptdl/allreduce.h"

@@ -9,8 +9,8 @@
  *         adl_reducer_start(reducer, bucket, n, &norms[b], 1, &ticket);
  *     adl_reducer_wait_all(reducer, -1);       now every bucket holds the average
  *
- * Replicas that share a host and its shared memory exchange data there; otherwise they form a ring of
- * TCP connections. The result is bit-identical on every replica. All replicas start the same buckets
+ * Replicas of one host exchange data through its shared memory; hosts form rings of TCP connections. The
+ * result is bit-identical on every replica. All replicas start the same buckets
  * in the same order; one that differs in size fails on every replica with a text that names both.
  * A replica that dies turns every wait into ADL_EPEER within the group's peer_timeout_ms.
  *
@@ -28,10 +28,11 @@ extern "C" {
 typedef struct adl_reducer adl_reducer;
 
 typedef enum adl_transport {
-    ADL_TRANSPORT_AUTO, /* shared memory when all replicas can open one segment, else TCP */
-    ADL_TRANSPORT_SHM,  /* shared memory or an error that says why not */
-    ADL_TRANSPORT_TCP,
-    ADL_TRANSPORT_NONE, /* only as an answer: there is one replica */
+    ADL_TRANSPORT_AUTO,  /* shared memory within a host, TCP between hosts */
+    ADL_TRANSPORT_SHM,   /* shared memory or an error that says why not */
+    ADL_TRANSPORT_TCP,   /* one ring of all replicas */
+    ADL_TRANSPORT_NONE,  /* only as an answer: there is one replica */
+    ADL_TRANSPORT_TIERS, /* only as an answer: both, because some hosts have several replicas */
 } adl_transport;
 
 /* How values travel. Sums are formed in float32 in either case. */
@@ -51,7 +52,12 @@ typedef struct adl_reducer_options {
     const char *advertise_addr; /* TCP: this replica's address for its neighbour; NULL: the one that
                                  * its connection to rank 0 uses */
     size_t max_pending;         /* buckets that may be started and not finished */
+    const char
+        *host; /* which machine this replica is on, in at most ADL_HOST_MAX bytes: those that say
+                       * the same share memory if they can; NULL: the kernel's boot id */
 } adl_reducer_options;
+
+#define ADL_HOST_MAX 63
 
 #define ADL_REDUCER_OPTIONS_INIT                                                                   \
     {                                                                                              \
@@ -61,7 +67,7 @@ typedef struct adl_reducer_options {
 /* Most doubles that may travel with one bucket. */
 #define ADL_REDUCER_EXTRA_MAX 512
 
-/* Collective over the group: all replicas call it with the same options (advertise_addr apart).
+/* Collective over the group: all replicas call it with the same options (advertise_addr and host apart).
  * Blocks until all have. The group must outlive the reducer and stays usable for other calls. */
 ADL_API ADL_MUST adl_status adl_reducer_new(adl_group *group, const adl_reducer_options *options,
                                             adl_reducer **out);
@@ -71,7 +77,7 @@ ADL_API ADL_MUST adl_status adl_reducer_new(adl_group *group, const adl_reducer_
  * milliseconds (0.1 s when a peer does not read). NULL is fine. */
 ADL_API void adl_reducer_free(adl_reducer *reducer);
 
-/* What is in use: SHM, TCP or NONE. */
+/* What is in use: SHM, TCP, TIERS or NONE. */
 ADL_API adl_transport adl_reducer_transport(const adl_reducer *reducer);
 
 /* Queues a bucket; does not wait for the network. data[n] is reduced in place (summed or averaged),

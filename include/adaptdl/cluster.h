@@ -23,6 +23,7 @@
 #include "adaptdl/account.h"
 #include "adaptdl/life.h"
 #include "adaptdl/policy.h"
+#include "adaptdl/sizing.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,7 +68,8 @@ typedef struct adl_job_report {
     double (*step_time_s)(void *context, int replicas); /* see adl_job */
     void *step_context;
     double remaining_steps;
-    int type; /* the device type that model and limits are of, see adl_cluster_type */
+    int type;             /* the device type that model and limits are of, see adl_cluster_type */
+    double resize_cost_s; /* what another size costs where some replicas stay; 0: a restart */
 } adl_job_report;
 #define ADL_JOB_REPORT_INIT                                                                        \
     {                                                                                              \
@@ -170,6 +172,13 @@ ADL_API ADL_MUST adl_status adl_cluster_set_nodes(adl_cluster *cluster,
                                                   int resource_count, const adl_node *nodes,
                                                   int node_count, double now_s, int *withdrawn);
 
+/* The cluster can grow and shrink: rounds choose its size, too. template_node: what a new node has (borrowed, with its
+ * texts and the sizing's prices, until the next call); NULL: not known. max_nodes 0: its size is nobody's business. */
+ADL_API ADL_MUST adl_status adl_cluster_set_sizing(adl_cluster *cluster, const adl_sizing *sizing,
+                                                   const adl_node *template_node);
+/* What the last round made of it; NULL: it was not asked. */
+ADL_API const adl_sized *adl_cluster_sized(const adl_cluster *cluster);
+
 /* A new job need not wait for a round: a preemptible one without an allocation gets the first node where
  * max(min_replicas, 1) replicas fit beside what all others want. *placed: it got one (advance
  * starts it). */
@@ -212,6 +221,7 @@ typedef struct adl_job_info {
     const adl_account *account;
     double mean_active; /* number of unfinished jobs during its life; 0: unknown */
     adl_speedup *model; /* NULL: nothing reported yet */
+    const char *doubt;  /* what of its reports was not believed in the last round; NULL: nothing */
 } adl_job_info;
 ADL_API const adl_job_info *adl_cluster_job(const adl_cluster *cluster, int job);
 /* What it may have now: its limits, and twice what it was measured on. */

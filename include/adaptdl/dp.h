@@ -26,7 +26,7 @@
  *      is sqrt(r) lr c: more than one step at the initial batch size may take, less than the r steps
  *      it stands for.
  *   4. one optimizer step with each group's rate times the rule's factor (scaling.h), for this step
- *      only. When the scale has changed since the last step, Adam's moments are restarted first.
+ *      only. When the scale has changed since the last step, Adam's moments are restarted first, unless ADAPTDL_MOMENTS=keep.
  *   5. progress += gain(scale).
  * A gradient with a value that is not finite is skipped as a whole, on all replicas (warned once). */
 #ifndef ADAPTDL_DP_H

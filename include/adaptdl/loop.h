@@ -70,7 +70,7 @@ ADL_API ADL_MUST adl_status adl_loop_check_bounds(const char *name, int batch_si
 ADL_API adl_status adl_loop_begin(adl_loop *loop, bool *run);
 
 /* Start of a pass over the data: chooses the batch size (rank 0 does, for all: a collective). The
- * present one is kept unless another is at least 5 % better. */
+ * present one is kept unless another is at least 5 % better, twice in a row. */
 ADL_API adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps);
 
 /* How many batches the rest of the pass has, for loops over `examples`. drop_last: without a short one, unless

@@ -60,7 +60,8 @@ typedef struct adl_meter_shape {
     double accum_scale; /* R m / B0 */
     int accum_count;    /* micro-gradients on each replica */
     bool measured;      /* adl_meter_norms is expected for it: every batch was full */
-    bool restart;       /* the batch size has changed: moments of Adam are worthless */
+    bool restart;       /* Adam's moments are to be begun anew: the batch size has changed, and
+                         * ADAPTDL_MOMENTS=keep does not say otherwise */
 } adl_meter_shape;
 
 /* The optimizer is about to step. Waits for sums of earlier steps, which have long been on their way. */

@@ -58,6 +58,8 @@ typedef struct adl_job {
     double run_s;          /* seconds during which it had an allocation */
     double mean_active;    /* mean number of unfinished jobs during its life; 0: unknown */
     double restart_cost_s; /* what one restart costs it; 0: the policy's default */
+    double
+        resize_cost_s; /* what another number of replicas costs it where some stay; 0: a restart */
     int restarts;
 
     adl_speedup *model; /* its goodput memo; NULL: nothing reported yet */

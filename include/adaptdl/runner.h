@@ -70,7 +70,9 @@ typedef adl_status (*adl_loss_fn)(void *user, const float *out, const void *targ
 /* Any of the functions may be NULL. They run on every replica, in the order of the list; ask adl_rank
  * before acting on the outside world. A status other than ADL_OK stops the job with the callback's
  * name before the reason. After a restart epoch_begin runs again for the interrupted epoch, and
- * loader_begin for the interrupted loader; what had finished before is not repeated. */
+ * loader_begin for the interrupted loader; what had finished before is not repeated. When a replica
+ * died and the others go on, batch_begin runs again for the batch in flight, and in loaders that do not
+ * train for the last ones before it (docs/elastic.md). */
 typedef struct adl_runner_callback {
     const char *name; /* for messages; copied */
     void *user;       /* first argument */

@@ -91,7 +91,7 @@ static void end_generation(run *self)
     if (self->port_fd >= 0)
         close(self->port_fd);
     self->port_fd = -1;
-    adli_worlds_fini(self);
+    adli_run_end_worlds(self);
 }
 
 /* Nothing of the generation may live on: what was started when a start failed halfway, and those that were about to
@@ -106,7 +106,7 @@ static void abandon(run *self)
     }
 }
 
-adl_status adli_run_start_one(run *self, int rank, int replicas, bool joins)
+adl_status adli_run_start_one(run *self, adli_member *as, int replicas, bool joins)
 {
     size_t count = self->count + 1;
     if (adli_grow(&self->all, &self->capacity, count, sizeof *self->all) != 0 ||
@@ -123,28 +123,31 @@ adl_status adli_run_start_one(run *self, int rank, int replicas, bool joins)
                             .secret = self->secret,
                             .hosts = &self->hosts,
                             .socket = self->hosts.count ? NULL : self->control.path.data,
-                            .member = self->next_member,
+                            .member = as->number,
                             .joins = joins};
-    adl_status status = adli_replica_start(replica, rank, self->options->argv, &env);
+    adl_status status = adli_replica_start(replica, as->rank, self->options->argv, &env);
     if (status != ADL_OK) {
         free(replica);
         return status;
     }
-    self->next_member++;
+    replica->as = as;
+    as->user = replica;
     self->all[self->count++] = replica;
-    adli_say(ADL_LOG_DEBUG, "replica %d is process %d", rank, (int)replica->ward.id);
+    adli_say(ADL_LOG_DEBUG, "replica %d is process %d", as->rank, (int)replica->ward.id);
     return ADL_OK;
 }
 
 static adl_status start_generation(run *self)
 {
     int restarts = self->life.group - 1;
-    adli_worlds_begin(self);
     adl_status status = adli_run_reserve_port(&self->port, &self->port_fd);
     if (status == ADL_OK)
         status = make_secret(self);
-    for (int r = 0; r < self->wanted && status == ADL_OK; r++)
-        status = adli_run_start_one(self, r, self->wanted, false);
+    for (int r = 0; r < self->wanted && status == ADL_OK; r++) {
+        adli_member *as = adli_worlds_add(&self->worlds, ADLI_ROLE_IN, r, 0);
+        status =
+            as ? adli_run_start_one(self, as, self->wanted, false) : adli_fail_memory("replicas");
+    }
     if (status != ADL_OK) {
         abandon(self);
         return status;
@@ -225,10 +228,10 @@ static void report(run *self, adli_replica *const *ended, int count)
         return;
     self->reported = true;
     self->failed_code = adli_ward_code(&culprit->ward);
-    if (!culprit->told)
+    if (!culprit->as->told)
         adli_say(ADL_LOG_ERROR, "replica %d %s", culprit->rank,
                  adli_replica_fate(culprit, fate, sizeof fate));
-    culprit->told = true;
+    culprit->as->told = true;
 }
 
 /* Those whose ends count, first those in the world, by rank. */
@@ -237,7 +240,7 @@ static int list_ends(run *self, adli_replica **out)
     int count = 0;
     for (size_t i = 0; i < self->count; i++) {
         adli_replica *replica = self->all[i];
-        if (adli_worlds_handles(self, replica))
+        if (adli_worlds_handles(&self->worlds, replica->as))
             continue;
         adli_end end = end_of(replica);
         if (end.fate == ADLI_FATE_LEFT && !replica->ward.asked && !replica->ward.killed)
@@ -252,13 +255,14 @@ static adl_observed observe(run *self)
 {
     adl_observed seen = {0};
     adli_replica **ended = adli_calloc(self->count + 1, sizeof(adli_replica *));
+    adli_run_see(self);
     if (self->count > 0 && ended) {
         int count = list_ends(self, ended);
         seen = adli_observe_ends(&self->life, self->ends, count);
         report(self, ended, count);
         if (seen.failed == 0) /* or it has turned out to be a consequence */
             self->failed_code = 0;
-        seen.moved = adli_worlds_moved(self);
+        seen.moved = adli_worlds_restart(&self->worlds);
     }
     free(ended);
     seen.wanted = self->wanted;
@@ -303,9 +307,9 @@ static bool saves(const run *self)
 
 static void resize(run *self, int wanted, adli_buf *out)
 {
-    const char *how = adli_worlds_able(self) ? "in place"
-                      : saves(self)          ? "waiting for a checkpoint"
-                                             : "from the first step again";
+    const char *how = adli_worlds_able(&self->worlds) ? "in place"
+                      : saves(self)                   ? "waiting for a checkpoint"
+                                                      : "from the first step again";
     adli_buf_printf(out, "%s: from %d to %d replicas", self->name, self->wanted, wanted);
     adli_say(ADL_LOG_INFO, "%s: from %d to %d replicas, %s", self->name, self->wanted, wanted, how);
     self->wanted = wanted;
@@ -318,11 +322,11 @@ static void replace(run *self, const char *text, adli_buf *out)
     long rank = strtol(text, &end, 10);
     if (end == text || *end != '\0' || rank < 0 || rank >= self->replicas)
         adli_buf_printf(out, "error: there is no replica %.20s", text);
-    else if (self->wanted != self->replicas || self->worlds.replaced >= 0 || self->replicas < 2 ||
-             !adli_worlds_able(self))
+    else if (!adli_worlds_settled(&self->worlds) || self->replicas < 2 ||
+             !adli_worlds_able(&self->worlds))
         adli_buf_puts(out, "error: it cannot be replaced now");
     else {
-        self->worlds.replaced = (int)rank;
+        self->all[rank]->as->replaced = true;
         adli_buf_printf(out, "%s: replica %ld is replaced", self->name, rank);
     }
 }
@@ -348,7 +352,7 @@ static void on_control(void *user, const char *line, adli_buf *out)
         adli_buf_puts(out, "error: the run is being stopped");
     else if (wanted == self->wanted)
         adli_buf_printf(out, "%s: %d replicas already", self->name, self->wanted);
-    else if (!forced && !saves(self) && !adli_worlds_able(self))
+    else if (!forced && !saves(self) && !adli_worlds_able(&self->worlds))
         adli_buf_puts(out, "error: it saves no checkpoints (run --checkpoint DIR), so it would "
                            "start again from the first step; scale --force does it anyway");
     else
@@ -380,14 +384,14 @@ static void wait_round(run *self)
         int fd = wait[4 + 3 * i].fd;
         for (size_t k = 0; wait[4 + 3 * i].revents && k < self->count; k++)
             if (fd >= 0 && self->all[k]->link.fd == fd) {
-                adli_worlds_hear(self, self->all[k]);
+                adli_run_hear(self, self->all[k]);
                 break;
             }
     }
     if (wait[0].revents)
         on_signals(self);
     if (wait[1].revents)
-        adli_control_serve(&self->control, adli_worlds_adopt, on_control, self);
+        adli_control_serve(&self->control, adli_run_adopt, on_control, self);
 }
 
 /* Prints what is left in the pipes of those that are gone. */
@@ -437,7 +441,7 @@ static adl_status act(run *self, adl_action action)
     case ADL_NOTHING:
         wait_round(self);
         reap(self);
-        adli_worlds_act(self);
+        adli_run_act(self);
         if (self->count > 0)
             show_state(self);
         break;
@@ -482,8 +486,9 @@ static adl_status check(const adli_launch_options *options)
 
 static void name_run(run *self)
 {
-    const char *program = strrchr(self->options->argv[0], '/');
-    program = program ? program + 1 : self->options->argv[0];
+    const char *whole = self->options->program ? self->options->program : self->options->argv[0];
+    const char *program = strrchr(whole, '/');
+    program = program ? program + 1 : whole;
     if (self->options->name)
         snprintf(self->name, sizeof self->name, "%s", self->options->name);
     else
@@ -499,7 +504,7 @@ adl_status adli_launch(const adli_launch_options *options, int *exit_code)
                 .wanted = options->replicas,
                 .rules = {.grace_s = options->grace_s, .max_retries = options->max_restarts},
                 .port_fd = -1,
-                .worlds.port_fd = -1,
+                .next_port_fd = -1,
                 .signals = -1,
                 .control.fd = -1,
                 .started_s = adli_monotonic_s()};

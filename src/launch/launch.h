@@ -20,6 +20,7 @@ typedef struct adli_launch_options {
     int max_restarts;       /* after failures */
     double grace_s;         /* from SIGTERM to SIGKILL */
     const char *name;       /* of the run; NULL: made from the program's and the process id */
+    const char *program;    /* what people call it; NULL: argv[0] */
     adl_log_level level;    /* of the launcher's own messages; from warnings on: failures only */
     const char *hosts;      /* "a,b": machines to run on, over ssh; NULL: this one */
     const char *ssh;        /* command that reaches them; NULL: ssh */

@@ -101,12 +101,7 @@ adl_status adli_replica_start(adli_replica *replica, int rank, char *const *argv
 {
     int out[2], err[2], report[2], why;
     pid_t launcher = getpid();
-    *replica = (adli_replica){.rank = rank,
-                              .member = env->member,
-                              .role = env->joins ? ADLI_ROLE_NEW : ADLI_ROLE_IN,
-                              .out.fd = -1,
-                              .err.fd = -1,
-                              .link.fd = -1};
+    *replica = (adli_replica){.rank = rank, .out.fd = -1, .err.fd = -1, .link.fd = -1};
     if (env->hosts->count)
         replica->host = env->hosts->name[adli_hosts_place(env->hosts, rank, env->replicas).host];
     adl_status status = make_pipes(out, err, report);

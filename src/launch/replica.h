@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "launch/hosts.h"
 #include "proc/ward.h"
+#include "sched/worlds.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,32 +17,14 @@ typedef struct adli_stream {
     adli_buf line;
 } adli_stream;
 
-/* What a replica is to the present world. */
-typedef enum adli_role {
-    ADLI_ROLE_IN,
-    ADLI_ROLE_NEW,  /* not in it yet */
-    ADLI_ROLE_OUT,  /* not in it any more: it leaves */
-    ADLI_ROLE_DEAD, /* it died, and the others go on */
-} adli_role;
-
 typedef struct adli_replica {
     int rank;         /* in the world; of a new one: that it will have */
-    int member;       /* among all processes of the run */
+    adli_member *as;  /* what it is to the others; borrowed */
     const char *host; /* where it is; NULL: on this machine. Borrowed. */
     adli_ward ward;
     bool over; /* the program and what it had started */
     adli_stream out, err;
-    adli_role role;
     adli_stream link; /* to the replica's runtime; fd -1: none */
-    bool able;        /* it goes on when the world changes */
-    bool ready;       /* a new one: it waits to join */
-    bool lost;        /* it waits for a world without one that was lost */
-    uint64_t applied; /* steps, when it lost the world */
-    uint32_t lost_in; /* that world */
-    uint32_t entered; /* the last world it was in */
-    bool named;       /* as the one that was lost, by others */
-    bool told;        /* its end was reported */
-    bool unwanted;    /* a new one that was ended before it had joined */
 } adli_replica;
 
 /* What the environment of a replica says. */

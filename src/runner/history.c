@@ -7,6 +7,7 @@
 #include "runner/runner.h"
 
 #include "base/mem.h"
+#include "train/checkpoint_format.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +104,8 @@ static adl_status save(void *user, adl_sink *sink)
         for (size_t i = 0; i < state->tables[t].count && status == ADL_OK; i++)
             status = sink_row(sink, &state->tables[t].rows[i]);
     }
-    runner->dropped_saved =
-        state->dropped.count; /* once this is on disk nobody needs them (keep.c) */
+    if (!sink->sent) /* once this is on disk nobody needs them (keep.c) */
+        runner->dropped_saved = state->dropped.count;
     return status;
 }
 
@@ -170,11 +171,22 @@ static adl_status source_table(adl_runner *runner, adl_source *source)
     return status;
 }
 
+/* From a checkpoint, or from a replica that is ahead: then there is something already. */
+static void clear(adl_runner *runner)
+{
+    adli_runner_state *state = &runner->state;
+    for (size_t t = 0; t < state->table_count; t++)
+        adli_history_fini(&state->tables[t]);
+    state->kept.count = state->dropped.count = 0;
+    runner->dropped_saved = 0; /* whether a checkpoint knows them is not said */
+}
+
 static adl_status load(void *user, adl_source *source)
 {
     adl_runner *runner = user;
     adli_runner_state *state = &runner->state;
     uint32_t version = 0, stopped = 0, best = 0, bad = 0, tables = 0;
+    clear(runner);
     adl_status status = adl_source_u32(source, &version);
     if (status == ADL_OK && version != VERSION)
         status = adli_fail(ADL_ECORRUPT, "state of version %u, expected %d", version, VERSION);
@@ -205,7 +217,6 @@ static adl_status load(void *user, adl_source *source)
     state->stopped = stopped != 0;
     state->best_epoch = (int)best;
     state->bad_epochs = (int)bad;
-    runner->dropped_saved = state->dropped.count;
     return status;
 }
 

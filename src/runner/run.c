@@ -50,7 +50,7 @@ static adl_status train_step(adl_runner *runner)
     adl_status status = options->model.backward(options->model.self, runner->dout);
     if (status == ADL_OK)
         status = adl_dp_step(runner->dp);
-    if (status != ADL_OK)
+    if (status != ADL_OK || runner->ctx->lost) /* a replica died: the batch comes again */
         return status;
     runner->state.steps++;
     if (options->schedule.self && runner->batch->optim_step) {
@@ -77,12 +77,14 @@ static adl_status run_batch(adl_runner *runner, const adl_batch *batch)
         status = model->forward(model->self, batch, runner->size, loader->train, &runner->out);
     if (status == ADL_OK && !loader->infer)
         status = compute_loss(runner, loader->train);
-    if (status == ADL_OK && loader->train)
-        status = train_step(runner);
+    /* Before the step, which carries the sums to the others. */
     if (status == ADL_OK && !loader->infer)
         status = adli_runner_count(runner);
-    if (status == ADL_OK)
-        status = CALL(runner, batch_end);
+    if (status == ADL_OK && loader->train)
+        status = train_step(runner);
+    if (status != ADL_OK || runner->ctx->lost)
+        return status;
+    status = CALL(runner, batch_end);
     if (status == ADL_OK)
         adli_bar_batch(runner);
     return status;

@@ -1,14 +1,13 @@
 /* The accumulator. Three tables: `pending`, what this replica has added; `results`, the sums that all
  * replicas agree on; and, while a scope is replayed after a restart, a copy of what it saw the first
  * time. A checkpoint first moves everybody's pending sums into the results, so that it needs only
- * those, on any number of replicas. */
-#include "adaptdl/accumulator.h"
-#include "adaptdl/epoch.h"
+ * those, on any number of replicas. Where a death can be survived sums travel with each step (sums.h). */
+#include "train/accumulator.h"
 
+#include "adaptdl/epoch.h"
 #include "base/mem.h"
-#include "train/context.h"
+#include "train/loop.h"
 #include "train/regroup.h"
-#include "train/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,22 +16,9 @@
 enum { PACKED_MAX = 16 << 20, OUTSIDE_EPOCHS = -1, HISTORY_MAX = 1 << 20 };
 
 /* What a scope outside data loops saw on entry. */
-typedef struct moment {
+struct adli_moment {
     int epoch;
     adli_table table;
-} moment;
-
-struct adl_accumulator {
-    adl_context *ctx;
-    char name[ADL_CHECKPOINT_NAME_MAX + 1];
-    adli_table pending, results, replayed;
-    moment *history; /* in the order of time */
-    size_t history_count, history_capacity;
-    int seen_epoch, seen; /* scopes entered in that epoch, in this run */
-    int seen_outside;     /* likewise outside epochs */
-    int depth;
-    bool replaying, restored;
-    adl_checkpoint_state *state;
 };
 
 static adl_status merge(void *unused, const void *a, size_t a_length, const void *b,
@@ -82,6 +68,8 @@ static adl_status synchronize(adl_accumulator *accumulator)
         status = adli_table_add(&accumulator->results, &sum);
     if (status == ADL_OK)
         adli_table_clear(&accumulator->pending);
+    if (accumulator->ctx->current && sum.count > 0)
+        accumulator->ctx->current->torn = true;
     adli_table_fini(&sum);
     free(reduced);
     adli_buf_fini(&packed);
@@ -131,13 +119,13 @@ static adl_status save(void *user, adl_sink *sink)
 }
 
 /* A new moment at the end of the history, with an empty table. */
-static adl_status add_moment(adl_accumulator *accumulator, int epoch, moment **out)
+static adl_status add_moment(adl_accumulator *accumulator, int epoch, adli_moment **out)
 {
     if (adli_grow(&accumulator->history, &accumulator->history_capacity,
                   accumulator->history_count + 1, sizeof *accumulator->history) != 0)
         return adli_fail_memory("accumulator");
     *out = &accumulator->history[accumulator->history_count++];
-    **out = (moment){.epoch = epoch};
+    **out = (adli_moment){.epoch = epoch};
     return ADL_OK;
 }
 
@@ -154,7 +142,7 @@ static adl_status load(void *user, adl_source *source)
     if (status == ADL_OK && count > HISTORY_MAX)
         status = adli_fail(ADL_ECORRUPT, "a history of %u entries", count);
     for (uint32_t i = 0; status == ADL_OK && i < count; i++) {
-        moment *added;
+        adli_moment *added;
         status = adl_source_u32(source, &epoch);
         if (status == ADL_OK && epoch > INT32_MAX)
             status = adli_fail(ADL_ECORRUPT, "impossible epoch");
@@ -178,14 +166,8 @@ static void free_accumulator(void *object)
     free(accumulator);
 }
 
-static bool unshared(const void *object)
-{
-    const adl_accumulator *accumulator = object;
-    return accumulator->pending.count > 0;
-}
-
 /* What a replica has not told yet is told before it leaves a world, as before a checkpoint. */
-static const adli_owned_ops owned = {.free = free_accumulator, .unshared = unshared};
+const adli_owned_ops adli_accumulator_ops = {.free = free_accumulator};
 
 adl_status adl_accumulator_new(adl_context *ctx, const char *name, adl_accumulator **out)
 {
@@ -196,7 +178,7 @@ adl_status adl_accumulator_new(adl_context *ctx, const char *name, adl_accumulat
     accumulator->ctx = ctx;
     accumulator->seen_epoch = OUTSIDE_EPOCHS;
     snprintf(accumulator->name, sizeof accumulator->name, "%s", name);
-    adl_status status = adli_context_own(ctx, accumulator, &owned);
+    adl_status status = adli_context_own(ctx, accumulator, &adli_accumulator_ops);
     if (status != ADL_OK)
         return status;
     char state[ADL_CHECKPOINT_NAME_MAX + 32];
@@ -259,7 +241,7 @@ static void forget_finished(adl_accumulator *accumulator)
 {
     size_t kept = 0;
     for (size_t i = 0; i < accumulator->history_count; i++) {
-        moment *at = &accumulator->history[i];
+        adli_moment *at = &accumulator->history[i];
         if (at->epoch != OUTSIDE_EPOCHS && at->epoch < accumulator->ctx->finished_epochs)
             adli_table_fini(&at->table);
         else
@@ -280,7 +262,7 @@ static int next_ordinal(adl_accumulator *accumulator, int epoch)
     return accumulator->seen++;
 }
 
-static const moment *find_moment(const adl_accumulator *accumulator, int epoch, int ordinal)
+static const adli_moment *find_moment(const adl_accumulator *accumulator, int epoch, int ordinal)
 {
     for (size_t i = 0; i < accumulator->history_count; i++)
         if (accumulator->history[i].epoch == epoch && ordinal-- == 0)
@@ -292,14 +274,14 @@ static adl_status enter_outside_loops(adl_accumulator *accumulator)
 {
     int epoch = adl_current_epoch(accumulator->ctx); /* OUTSIDE_EPOCHS when there is none */
     forget_finished(accumulator);
-    const moment *then = find_moment(accumulator, epoch, next_ordinal(accumulator, epoch));
+    const adli_moment *then = find_moment(accumulator, epoch, next_ordinal(accumulator, epoch));
     if (then) {
         /* What was added on the way here was added, and counted, the first time already. */
         adli_table_clear(&accumulator->pending);
         accumulator->replaying = true;
         return adli_table_copy(&accumulator->replayed, &then->table);
     }
-    moment *added;
+    adli_moment *added;
     adl_status status = synchronize(accumulator);
     if (status == ADL_OK)
         status = add_moment(accumulator, epoch, &added);
@@ -314,6 +296,8 @@ adl_accumulator *adl_accumulator_enter(adl_accumulator *accumulator)
     if (ctx->status != ADL_OK)
         return NULL;
     if (accumulator->depth == 0) {
+        if (ctx->current)
+            ctx->current->torn = true;
         adl_status status =
             ctx->current ? synchronize(accumulator) : enter_outside_loops(accumulator);
         if (status != ADL_OK) {

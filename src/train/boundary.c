@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "train/loop.h"
 #include "train/regroup.h"
+#include "train/sums.h"
 #include "train/vote.h"
 
 #include <stdio.h>
@@ -74,10 +75,11 @@ static adl_status post_vote(adl_context *ctx)
     adli_vote vote = {.first = place_of(ctx)};
     if (adli_stop_wanted(ctx))
         vote.wishes |= ADLI_WISH_STOP;
+    bool asked = atomic_exchange(&ctx->save_asked, false); /* all were: one of them is enough */
     if (atomic_exchange(&ctx->save_wanted, false) ||
-        (ctx->world.rank == 0 && adl_checkpoint_due(ctx->store, adli_monotonic_s())))
+        (ctx->world.rank == 0 && (asked || adl_checkpoint_due(ctx->store, adli_monotonic_s()))))
         vote.wishes |= ADLI_WISH_SAVE;
-    vote.wishes |= adli_regroup_wishes(ctx);
+    vote.wishes |= adli_regroup_wishes(ctx) | adli_sums_wishes(ctx);
     return adl_group_reduce_async(ctx->group, vote_name, bytes, adli_vote_encode(&vote, bytes),
                                   adli_vote_merge, NULL, &ctx->agreed);
 }
@@ -181,13 +183,15 @@ static adl_status act_on_votes(adl_context *ctx, bool may_regroup)
         save_and_stop(ctx);
         return ADL_OK;
     }
-    if (wishes & ADLI_WISH_SAVE)
+    status = adli_sums_act(ctx, wishes);
+    if (status == ADL_OK && wishes & ADLI_WISH_SAVE)
         status = save_in_background(ctx);
     if (status == ADL_OK)
         status = adli_regroup_act(ctx, wishes, may_regroup);
-    if (status == ADL_OK && ctx->world.generation == generation && ctx->world.replicas > 1)
-        status = post_vote(ctx);
-    return status;
+    if (status != ADL_OK || ctx->world.generation != generation || ctx->world.replicas == 1)
+        return status;
+    status = adli_sums_boundary(ctx->current);
+    return status == ADL_OK ? post_vote(ctx) : status;
 }
 
 void adli_boundary(adl_context *ctx, bool may_regroup)

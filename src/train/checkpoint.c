@@ -3,6 +3,7 @@
  * as nobody has asked for them: a crash before a late registration then loses nothing. */
 #include "train/checkpoint_store.h"
 
+#include "base/mask.h"
 #include "base/mem.h"
 #include "base/options.h"
 
@@ -19,7 +20,7 @@ void adli_checkpoint_log(adl_checkpoint *store, const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    adli_print_masked(line, sizeof line, format, args);
     va_end(args);
     store->options.log(store->options.log_user, line);
 }

@@ -138,7 +138,18 @@ int adli_ckpt_remove_tree(const adli_ckpt_io *io, int dir, const char *name)
     return failed ? -1 : 0;
 }
 
-adl_status adli_ckpt_remove_leftovers(const adli_ckpt_io *io, int dir)
+/* Of a checkpoint that is being removed. */
+#define OLD_SUFFIX "-old"
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    size_t length = strlen(name), tail = strlen(suffix);
+    return length >= tail && strcmp(name + length - tail, suffix) == 0;
+}
+
+/* Directories that are nobody's, of those whose names end so; `whose` is for the error. */
+static adl_status remove_temporary(const adli_ckpt_io *io, int dir, const char *suffix,
+                                   const char *whose)
 {
     DIR *entries = open_entries(dir);
     if (!entries)
@@ -147,18 +158,36 @@ adl_status adli_ckpt_remove_leftovers(const adli_ckpt_io *io, int dir)
     struct dirent *entry;
     while ((entry = readdir(entries)))
         if (strncmp(entry->d_name, ADLI_CKPT_TEMPORARY, strlen(ADLI_CKPT_TEMPORARY)) == 0 &&
-            adli_ckpt_remove_tree(io, dir, entry->d_name) != 0)
-            status = adli_fail(ADL_EIO, "%s: cannot remove what a crashed writer left: %s",
-                               entry->d_name, strerror(errno));
+            ends_with(entry->d_name, suffix) && adli_ckpt_remove_tree(io, dir, entry->d_name) != 0)
+            status = adli_fail(ADL_EIO, "%s: cannot remove %s: %s", entry->d_name, whose,
+                               strerror(errno));
     closedir(entries);
     return status;
 }
 
-static int remove_checkpoint(const adli_ckpt_io *io, int dir, adli_ckpt_id id)
+adl_status adli_ckpt_remove_leftovers(const adli_ckpt_io *io, int dir)
 {
+    return remove_temporary(io, dir, "", "what a crashed writer left");
+}
+
+void adli_ckpt_remove_old(const adli_ckpt_plan *plan, adli_ckpt_outcome *out)
+{
+    int dir = plan->io->open(AT_FDCWD, plan->directory, O_RDONLY | O_DIRECTORY, 0);
+    adl_status status = dir < 0 ? adli_fail(ADL_EIO, "%s: %s", plan->directory, strerror(errno))
+                                : remove_temporary(plan->io, dir, OLD_SUFFIX, "an old checkpoint");
+    if (status != ADL_OK)
+        snprintf(out->warning, sizeof out->warning, "%.500s", adl_error());
+    if (dir >= 0)
+        plan->io->close(dir);
+    out->old_left = false;
+}
+
+static int remove_checkpoint(const adli_ckpt_plan *plan, int dir, adli_ckpt_id id, bool *left)
+{
+    const adli_ckpt_io *io = plan->io;
     char name[ADLI_CKPT_DIR_NAME_MAX], away[ADLI_CKPT_DIR_NAME_MAX + 32];
     adli_ckpt_id_name(id, name);
-    snprintf(away, sizeof away, ADLI_CKPT_TEMPORARY_FORMAT "-old", name);
+    snprintf(away, sizeof away, ADLI_CKPT_TEMPORARY_FORMAT OLD_SUFFIX, name);
     if (io->rename(dir, name, away) != 0) {
         if (errno == ENOENT)
             return 0;
@@ -166,7 +195,8 @@ static int remove_checkpoint(const adli_ckpt_io *io, int dir, adli_ckpt_id id)
         if (adli_ckpt_remove_tree(io, dir, away) != 0 || io->rename(dir, name, away) != 0)
             return -1;
     }
-    return adli_ckpt_remove_tree(io, dir, away);
+    *left |= plan->leave_old;
+    return plan->leave_old ? 0 : adli_ckpt_remove_tree(io, dir, away);
 }
 
 void adli_ckpt_prune(const adli_ckpt_plan *plan, int dir, adli_ckpt_outcome *out)
@@ -181,7 +211,7 @@ void adli_ckpt_prune(const adli_ckpt_plan *plan, int dir, adli_ckpt_outcome *out
         adli_ckpt_id id = list.ids[i];
         bool keep = !adli_ckpt_list_has(plan->damaged, id) && kept < plan->keep_last;
         kept += keep;
-        if (!keep && remove_checkpoint(plan->io, dir, id) != 0) {
+        if (!keep && remove_checkpoint(plan, dir, id, &out->old_left) != 0) {
             char name[ADLI_CKPT_DIR_NAME_MAX];
             adli_ckpt_id_name(id, name);
             snprintf(out->warning, sizeof out->warning, "%s: cannot be removed: %s", name,

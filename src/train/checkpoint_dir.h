@@ -62,8 +62,9 @@ ADL_MUST adl_status adli_ckpt_read(int dir, adli_ckpt_id id, const char *program
 /* One state to be written. */
 typedef struct adli_ckpt_item {
     char name[ADL_CHECKPOINT_NAME_MAX + 1];
-    const unsigned char *data; /* never NULL */
+    const unsigned char *data; /* NULL: plan->save has it */
     size_t length;
+    size_t state; /* which one it is of plan->save's */
 } adli_ckpt_item;
 
 typedef struct adli_ckpt_plan {
@@ -74,6 +75,14 @@ typedef struct adli_ckpt_plan {
     uint64_t after_sequence; /* the last sequence that this writer used */
     int compress_level;
     int keep_last;
+    bool
+        leave_old; /* what is to be removed only gets another name: adli_ckpt_remove_old does the rest, which takes long */
+    adli_ckpt_limits limits;
+    uint64_t data_bytes; /* of the items that have data, which are within the limits */
+    /* Hands the state of an item without data to `drain`, when its turn comes. Not with compression. */
+    adl_status (*save)(void *user, const adli_ckpt_item *item,
+                       adl_status (*drain)(void *, const void *, size_t), void *drain_user);
+    void *user;
     const adli_ckpt_list *damaged; /* do not count as kept; removed after the save */
     const adli_ckpt_item *items;   /* [count], by name */
     size_t count;
@@ -83,11 +92,15 @@ typedef struct adli_ckpt_outcome {
     adli_ckpt_id id;
     uint64_t raw_bytes, stored_bytes;
     char warning[512]; /* "" or a line: the save succeeded, but an old checkpoint stays */
+    char refusal[512]; /* "" or what plan->save said: no file failed */
+    bool old_left;     /* for adli_ckpt_remove_old */
 } adli_ckpt_outcome;
 
 /* Writes one checkpoint and then removes those beyond keep_last. On failure nothing that was there
  * before is touched. (One exception in name only: when the last fsync, of the directory, fails, the
  * new checkpoint is complete and visible but may not survive a power failure; the old ones stay.) */
 ADL_MUST adl_status adli_ckpt_write(const adli_ckpt_plan *plan, adli_ckpt_outcome *out);
+/* Ends the removal that plan->leave_old put off. A failure becomes out->warning; what stays goes at the next open. */
+void adli_ckpt_remove_old(const adli_ckpt_plan *plan, adli_ckpt_outcome *out);
 
 #endif

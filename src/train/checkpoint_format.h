@@ -16,7 +16,7 @@ enum {
     ADLI_CKPT_MANIFEST_MAX = 16 << 20,
     ADLI_CKPT_DIR_NAME_MAX = 64,   /* "checkpoint-3.7" and its NUL */
     ADLI_CKPT_FILE_NAME_MAX = 256, /* an escaped name, ".state" and the NUL */
-    ADLI_PIECE_BYTES = 4 << 20,    /* of a state that is streamed to another replica */
+    ADLI_PIECE_BYTES = 1 << 20,    /* of a state that is streamed to another replica */
 };
 #define ADLI_CKPT_MANIFEST_NAME "MANIFEST"
 
@@ -37,10 +37,14 @@ struct adl_sink {
     adl_status (*drain)(void *user, const void *data, size_t length);
     void *drain_user;
     uint64_t drained;
+    bool counts; /* with drain: only lengths matter, the bytes may be left out */
+    bool sent;   /* to another replica: it is in no checkpoint */
 };
 void adli_sink_init(adl_sink *sink, uint64_t max);
 void adli_sink_clear(adl_sink *sink); /* keeps the memory */
 void adli_sink_fini(adl_sink *sink);
+/* True: the sink only counts, and has counted these bytes; they need not be made. */
+bool adli_sink_skip(adl_sink *sink, size_t length);
 /* Hands over what is left in a sink that drains. */
 ADL_MUST adl_status adli_sink_flush(adl_sink *sink);
 

@@ -1,6 +1,8 @@
-/* Saving: sync on every replica, a copy of every state in memory, and then the writing, either here
- * or on the store's own thread. The copies are kept from save to save, so that a step that triggers
- * a background save pays for one memcpy and, after the first time, no page faults. */
+/* Saving: sync on every replica, and then either here or on the store's own thread the writing. For the
+ * thread, and the compressor, every state is copied in memory first; the copies are kept from save to
+ * save, so that a step that triggers a background save pays for one memcpy and, after the first time, no
+ * page faults. What is written here goes from the program's memory to the files. Old checkpoints are
+ * taken apart by the thread after a save: that takes a file system as long as half of the writing. */
 #include "train/checkpoint_store.h"
 
 #include "base/mem.h"
@@ -59,7 +61,8 @@ void adli_save_fini(adl_checkpoint *store)
 static void perform(adli_save *save)
 {
     save->status = adli_ckpt_write(&save->plan, &save->outcome);
-    snprintf(save->error, sizeof save->error, "%s", save->status == ADL_OK ? "" : adl_error());
+    const char *error = save->outcome.refusal[0] ? save->outcome.refusal : adl_error();
+    snprintf(save->error, sizeof save->error, "%s", save->status == ADL_OK ? "" : error);
 }
 
 /* Memory for the copies, every page of it touched: page faults cost as much as copying twice. The sizes
@@ -87,13 +90,14 @@ static void *write_loop(void *argument)
             break; /* what was requested is written before quitting */
         save->phase = ADLI_SAVE_WRITING;
         pthread_mutex_unlock(&save->lock);
-        if (save->warming)
+        if (save->job == ADLI_JOB_WARM)
             warm(save);
+        else if (save->job == ADLI_JOB_REMOVE)
+            adli_ckpt_remove_old(&save->plan, &save->outcome);
         else
             perform(save);
         pthread_mutex_lock(&save->lock);
-        save->phase = save->warming ? ADLI_SAVE_IDLE : ADLI_SAVE_DONE;
-        save->warming = false;
+        save->phase = save->job == ADLI_JOB_WARM ? ADLI_SAVE_IDLE : ADLI_SAVE_DONE;
         pthread_cond_broadcast(&save->changed);
     }
     pthread_mutex_unlock(&save->lock);
@@ -113,7 +117,23 @@ static bool start_thread(adli_save *save)
     return save->started;
 }
 
+static void request(adli_save *save, adli_save_job job)
+{
+    pthread_mutex_lock(&save->lock);
+    save->job = job;
+    save->phase = ADLI_SAVE_REQUESTED;
+    pthread_cond_broadcast(&save->changed);
+    pthread_mutex_unlock(&save->lock);
+}
+
 /* ---- the outcome ------------------------------------------------------------------------------ */
+
+static void warn(adl_checkpoint *store)
+{
+    if (store->save.outcome.warning[0])
+        adli_checkpoint_log(store, "%s", store->save.outcome.warning);
+    store->save.outcome.warning[0] = '\0';
+}
 
 static void account(adl_checkpoint *store)
 {
@@ -132,8 +152,7 @@ static void account(adl_checkpoint *store)
     info->raw_bytes = save->outcome.raw_bytes;
     info->stored_bytes = save->outcome.stored_bytes;
     adli_ckpt_id_name(save->outcome.id, info->saved);
-    if (save->outcome.warning[0])
-        adli_checkpoint_log(store, "%s", save->outcome.warning);
+    warn(store);
 }
 
 void adli_save_reap(adl_checkpoint *store)
@@ -145,7 +164,9 @@ void adli_save_reap(adl_checkpoint *store)
         save->phase = ADLI_SAVE_IDLE;
     bool idle = save->phase == ADLI_SAVE_IDLE;
     pthread_mutex_unlock(&save->lock);
-    if (finished) {
+    if (finished && save->job == ADLI_JOB_REMOVE) {
+        warn(store);
+    } else if (finished) {
         account(store);
         store->unreported = save->status;
         memcpy(store->unreported_error, save->error, sizeof store->unreported_error);
@@ -157,9 +178,17 @@ void adli_save_reap(adl_checkpoint *store)
 static bool is_busy(adl_checkpoint *store)
 {
     pthread_mutex_lock(&store->save.lock);
-    bool busy = store->save.phase != ADLI_SAVE_IDLE && !store->save.warming;
+    bool busy = store->save.phase != ADLI_SAVE_IDLE && store->save.job == ADLI_JOB_WRITE;
     pthread_mutex_unlock(&store->save.lock);
     return busy;
+}
+
+static bool is_idle(adl_checkpoint *store)
+{
+    pthread_mutex_lock(&store->save.lock);
+    bool idle = store->save.phase == ADLI_SAVE_IDLE;
+    pthread_mutex_unlock(&store->save.lock);
+    return idle;
 }
 
 static void wait_until_idle(adl_checkpoint *store)
@@ -205,7 +234,8 @@ static adl_status make_room(adl_checkpoint *store)
     return ADL_OK;
 }
 
-static adl_status copy_state(adl_checkpoint *store, size_t index, adli_ckpt_item *item)
+/* Has a state write itself into its sink. */
+static adl_status pour(adl_checkpoint *store, size_t index)
 {
     const adl_checkpoint_state *state = store->states[index];
     adl_sink *sink = &store->save.copies[index];
@@ -213,14 +243,33 @@ static adl_status copy_state(adl_checkpoint *store, size_t index, adli_ckpt_item
     store->calling = true;
     adl_status status = state->functions.save(state->user, sink);
     store->calling = false;
-    if (status == ADL_OK && sink->status != ADL_OK)
+    if (status == ADL_OK && sink->drain && sink->status == ADL_OK)
+        status = adli_sink_flush(sink);
+    else if (status == ADL_OK && sink->status != ADL_OK)
         status = adli_fail(sink->status, "%zu bytes did not fit", sink->length);
-    if (status != ADL_OK)
-        return adli_wrap(status, "state \"%s\": save", state->name);
-    const unsigned char *data = sink->data ? sink->data : (const unsigned char *)"";
-    *item = (adli_ckpt_item){.data = data, .length = sink->length};
-    memcpy(item->name, state->name, sizeof item->name);
-    return ADL_OK;
+    return status == ADL_OK ? status : adli_wrap(status, "state \"%s\": save", state->name);
+}
+
+static adl_status copy_state(adl_checkpoint *store, size_t index, adli_ckpt_item *item)
+{
+    const adl_sink *sink = &store->save.copies[index];
+    adl_status status = pour(store, index);
+    item->data = sink->data ? sink->data : (const unsigned char *)"";
+    item->length = sink->length;
+    return status;
+}
+
+/* Of adli_ckpt_plan. */
+static adl_status stream_state(void *user, const adli_ckpt_item *item,
+                               adl_status (*drain)(void *, const void *, size_t), void *drain_user)
+{
+    adl_checkpoint *store = user;
+    adl_sink *sink = &store->save.copies[item->state];
+    sink->drain = drain;
+    sink->drain_user = drain_user;
+    adl_status status = pour(store, item->state);
+    sink->drain = NULL;
+    return status;
 }
 
 static int by_name(const void *a, const void *b)
@@ -228,8 +277,9 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const adli_ckpt_item *)a)->name, ((const adli_ckpt_item *)b)->name);
 }
 
-/* Every registered state, and every pending value of a name that nobody has registered, by name. */
-static adl_status copy_all(adl_checkpoint *store)
+/* Every registered state, copied or to be streamed, and every pending value of a name that nobody has registered, by
+ * name. */
+static adl_status plan_all(adl_checkpoint *store, bool stream)
 {
     adli_save *save = &store->save;
     uint64_t total = 0;
@@ -238,9 +288,12 @@ static adl_status copy_all(adl_checkpoint *store)
     if (status != ADL_OK)
         return status;
     for (; count < store->states_count; count++) {
-        if ((status = copy_state(store, count, &save->items[count])) != ADL_OK)
+        adli_ckpt_item *item = &save->items[count];
+        *item = (adli_ckpt_item){.state = count};
+        memcpy(item->name, store->states[count]->name, sizeof item->name);
+        if (!stream && (status = copy_state(store, count, item)) != ADL_OK)
             return status;
-        total += save->items[count].length;
+        total += item->length;
     }
     for (size_t i = 0; i < store->pending_count; i++) {
         const adli_ckpt_value *value = store->pending[i];
@@ -265,6 +318,11 @@ static adl_status copy_all(adl_checkpoint *store)
         .after_sequence = store->last_sequence,
         .compress_level = store->options.compress_level,
         .keep_last = store->options.keep_last,
+        .leave_old = stream,
+        .limits = {store->options.max_state_bytes, store->options.max_total_bytes},
+        .data_bytes = total,
+        .save = stream ? stream_state : NULL,
+        .user = store,
         .damaged = &store->damaged,
         .items = save->items,
         .count = count,
@@ -296,8 +354,8 @@ static bool writes(const adl_checkpoint *store)
     return store->options.is_writer && store->directory;
 }
 
-/* What both ways of saving begin with: everybody syncs, the writer copies. A failure is counted. */
-static adl_status prepare(adl_checkpoint *store, const char *function)
+/* What both ways of saving begin with: everybody syncs, the writer copies, unless it streams. A failure is counted. */
+static adl_status prepare(adl_checkpoint *store, const char *function, bool stream)
 {
     adl_status status = adli_checkpoint_guard(store, function);
     if (status != ADL_OK)
@@ -307,7 +365,7 @@ static adl_status prepare(adl_checkpoint *store, const char *function)
         return status;
     wait_until_idle(store);
     if (status == ADL_OK)
-        status = copy_all(store);
+        status = plan_all(store, stream);
     if (status != ADL_OK) {
         store->save.status = status;
         store->save.outcome = (adli_ckpt_outcome){0};
@@ -325,6 +383,12 @@ static adl_status write_here(adl_checkpoint *store)
     perform(&store->save);
     account(store);
     store->unreported = ADL_OK;
+    if (store->save.outcome.old_left) {
+        if (start_thread(&store->save))
+            request(&store->save, ADLI_JOB_REMOVE);
+        else
+            adli_ckpt_remove_old(&store->save.plan, &store->save.outcome);
+    }
     if (store->save.status != ADL_OK)
         return adli_fail(store->save.status, "%s", store->save.error);
     return ADL_OK;
@@ -332,22 +396,19 @@ static adl_status write_here(adl_checkpoint *store)
 
 adl_status adl_checkpoint_save_all(adl_checkpoint *store)
 {
-    adl_status status = prepare(store, __func__);
+    adl_status status = prepare(store, __func__, store->options.compress_level == 0);
     return status == ADL_OK && writes(store) ? write_here(store) : status;
 }
 
 adl_status adl_checkpoint_save_async(adl_checkpoint *store)
 {
     adli_save *save = &store->save;
-    adl_status status = prepare(store, __func__);
+    adl_status status = prepare(store, __func__, false);
     if (status != ADL_OK || !writes(store))
         return status;
     if (!start_thread(save))
         return write_here(store); /* late is better than never */
-    pthread_mutex_lock(&save->lock);
-    save->phase = ADLI_SAVE_REQUESTED;
-    pthread_cond_broadcast(&save->changed);
-    pthread_mutex_unlock(&save->lock);
+    request(save, ADLI_JOB_WRITE);
     return ADL_OK;
 }
 
@@ -373,7 +434,7 @@ static void begin_warming(adl_checkpoint *store)
 {
     adli_save *save = &store->save;
     bool any = false;
-    if (is_busy(store) || make_room(store) != ADL_OK)
+    if (!is_idle(store) || make_room(store) != ADL_OK)
         return; /* a save makes its memory itself, and says what it lacks */
     save->warm_count = store->states_count;
     for (size_t i = 0; i < store->states_count; i++) {
@@ -382,11 +443,7 @@ static void begin_warming(adl_checkpoint *store)
     }
     if (!any || !start_thread(save))
         return;
-    pthread_mutex_lock(&save->lock);
-    save->warming = true;
-    save->phase = ADLI_SAVE_REQUESTED;
-    pthread_cond_broadcast(&save->changed);
-    pthread_mutex_unlock(&save->lock);
+    request(save, ADLI_JOB_WARM);
 }
 
 bool adl_checkpoint_due(adl_checkpoint *store, double now_s)

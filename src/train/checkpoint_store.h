@@ -12,6 +12,7 @@ struct adl_checkpoint_state {
     adl_checkpoint_functions functions;
     void *user;
     size_t expected; /* bytes that it will probably save; 0: not known */
+    bool idle_sync;  /* its sync function puts nothing together: no replica has a part of its own */
 };
 
 /* The life of a save: idle -> requested (by the caller) -> writing -> done (by the thread) -> idle (by
@@ -24,6 +25,13 @@ typedef enum adli_save_phase {
     ADLI_SAVE_DONE
 } adli_save_phase;
 
+/* What is requested: a save, or something that a save is better off without. */
+typedef enum adli_save_job {
+    ADLI_JOB_WRITE,
+    ADLI_JOB_WARM,  /* memory for the first one */
+    ADLI_JOB_REMOVE /* old checkpoints, after one */
+} adli_save_job;
+
 typedef struct adli_save {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -31,7 +39,7 @@ typedef struct adli_save {
     bool started; /* is there a thread? */
     bool quit;
     adli_save_phase phase;
-    bool warming; /* what is requested is not a save, but memory for the first one */
+    adli_save_job job;
     adli_ckpt_plan plan;
     adli_ckpt_item *items; /* plan.items */
     size_t items_capacity;

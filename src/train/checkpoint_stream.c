@@ -26,26 +26,39 @@ void adli_sink_fini(adl_sink *sink)
     *sink = (adl_sink){0};
 }
 
-adl_status adli_sink_flush(adl_sink *sink)
+/* In pieces, as they lie: nothing is copied, and whoever receives them needs no more room than for one. */
+static adl_status hand_over(adl_sink *sink, const unsigned char *data, size_t length)
 {
-    if (sink->status == ADL_OK && sink->length > 0) {
-        sink->status = sink->drain(sink->drain_user, sink->data, sink->length);
-        sink->drained += sink->length;
-        sink->length = 0;
+    for (size_t at = 0, piece; at < length && sink->status == ADL_OK; at += piece) {
+        piece = length - at < ADLI_PIECE_BYTES ? length - at : ADLI_PIECE_BYTES;
+        sink->status = sink->drain(sink->drain_user, data + at, piece);
+        sink->drained += piece;
     }
     return sink->status;
 }
 
-/* Pieces are handed over as they lie, without a copy, when they are large. */
+adl_status adli_sink_flush(adl_sink *sink)
+{
+    if (sink->status == ADL_OK && sink->length > 0) {
+        size_t length = sink->length;
+        sink->length = 0;
+        return hand_over(sink, sink->data, length);
+    }
+    return sink->status;
+}
+
 static adl_status drain(adl_sink *sink, const unsigned char *data, size_t length)
 {
     adl_status status = adli_sink_flush(sink);
-    for (size_t at = 0, piece; at < length && status == ADL_OK; at += piece) {
-        piece = length - at < ADLI_PIECE_BYTES ? length - at : ADLI_PIECE_BYTES;
-        status = sink->status = sink->drain(sink->drain_user, data + at, piece);
-        sink->drained += piece;
-    }
-    return status;
+    return status == ADL_OK ? hand_over(sink, data, length) : status;
+}
+
+bool adli_sink_skip(adl_sink *sink, size_t length)
+{
+    if (!sink->drain || !sink->counts || sink->status != ADL_OK)
+        return false;
+    sink->drained += length;
+    return true;
 }
 
 adl_status adl_sink_reserve(adl_sink *sink, size_t length, void **out)

@@ -5,7 +5,7 @@
  *   2. the manifest, which vouches for all of them, fsync'ed, and the temporary directory fsync'ed
  *   3. one rename to the final name: the instant at which the checkpoint exists
  *   4. fsync of the parent: from here on it survives a power failure
- *   5. only now older checkpoints are removed
+ *   5. only now older checkpoints are removed: renamed, which is quick, and then taken apart, which the caller may put off
  * A crash before 3 leaves a temporary directory that the next writer removes. */
 #include "train/checkpoint_write.h"
 
@@ -13,9 +13,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 #include <xxhash.h>
 #include <zstd.h>
@@ -27,10 +29,14 @@ typedef struct writer {
     const adli_ckpt_plan *plan;
     int dir; /* the temporary directory */
     XXH3_state_t *raw_sum, *stored_sum;
-    ZSTD_CCtx *compressor;  /* NULL without compression */
-    unsigned char *packed;  /* [CHUNK_BYTES], likewise */
-    int fd;                 /* the file being written */
-    uint64_t stored;        /* its payload so far */
+    ZSTD_CCtx *compressor; /* NULL without compression */
+    unsigned char *packed; /* [CHUNK_BYTES], likewise */
+    int fd;                /* the file being written */
+    uint64_t stored;       /* its payload so far */
+    uint64_t streamed;     /* what came from plan->save, of all files */
+    adl_status failed;     /* of a write, while plan->save was called */
+    char failed_text[512];
+    adli_ckpt_outcome *out;
     int unsynced[OPEN_MAX]; /* files that are written and not safe yet, oldest first */
     char unsynced_names[OPEN_MAX][ADLI_CKPT_FILE_NAME_MAX];
     int unsynced_count;
@@ -128,6 +134,44 @@ static adl_status put_compressed(writer *w, const adli_ckpt_item *item)
     return ADL_OK;
 }
 
+static adl_status put_piece(void *user, const void *data, size_t length)
+{
+    writer *w = user;
+    if (w->failed != ADL_OK)
+        return w->failed;
+    const adli_ckpt_limits *limits = &w->plan->limits;
+    if (length > limits->max_state_bytes - w->stored)
+        return adli_fail(ADL_ENOMEM, "larger than the limit of %llu bytes",
+                         (unsigned long long)limits->max_state_bytes);
+    if (length > limits->max_total_bytes - w->plan->data_bytes - w->streamed)
+        return adli_fail(ADL_ENOMEM, "all states have at least %llu bytes: the limit is %llu",
+                         (unsigned long long)(w->plan->data_bytes + w->streamed + length),
+                         (unsigned long long)limits->max_total_bytes);
+    w->streamed += length;
+    w->failed = put_stored(w, data, length);
+    if (w->failed != ADL_OK)
+        snprintf(w->failed_text, sizeof w->failed_text, "%s", adl_error());
+    return w->failed;
+}
+
+/* From the program's memory into the file: what is large is not copied on the way. */
+static adl_status put_streamed(writer *w, const adli_ckpt_item *item)
+{
+    adl_status status = w->plan->save(w->plan->user, item, put_piece, w);
+    if (w->failed != ADL_OK)
+        return adli_fail(w->failed, "%s", w->failed_text);
+    if (status != ADL_OK)
+        snprintf(w->out->refusal, sizeof w->out->refusal, "%.500s", adl_error());
+    return status;
+}
+
+static adl_status put_payload(writer *w, const adli_ckpt_item *item)
+{
+    if (!item->data)
+        return put_streamed(w, item);
+    return w->compressor ? put_compressed(w, item) : put_raw(w, item);
+}
+
 static adli_ckpt_sum digest(const XXH3_state_t *state)
 {
     XXH128_canonical_t canonical;
@@ -149,12 +193,12 @@ static adl_status write_payload_and_header(writer *w, const adli_ckpt_item *item
     w->stored = 0;
     adl_status status = write_all(w->plan->io, w->fd, bytes, header_bytes);
     if (status == ADL_OK)
-        status = w->compressor ? put_compressed(w, item) : put_raw(w, item);
+        status = put_payload(w, item);
     if (status != ADL_OK)
         return status;
     *header = (adli_ckpt_header){
         .codec = w->compressor ? ADLI_CKPT_ZSTD : ADLI_CKPT_RAW,
-        .raw_length = item->length,
+        .raw_length = w->compressor ? item->length : w->stored,
         .stored_length = w->stored,
         .raw_sum = digest(w->compressor ? w->raw_sum : w->stored_sum),
         .stored_sum = digest(w->stored_sum),
@@ -211,6 +255,7 @@ static adl_status write_state(writer *w, const adli_ckpt_item *item, adli_ckpt_e
     memcpy(entry->name, header.name, sizeof entry->name);
     entry->file_bytes = adli_ckpt_header_bytes(header.name) + header.stored_length;
     entry->header_sum = header.header_sum;
+    w->out->raw_bytes += header.raw_length;
     return ADL_OK;
 }
 
@@ -255,7 +300,6 @@ static adl_status write_files(writer *w, adli_ckpt_outcome *out)
     for (; status == ADL_OK && manifest.count < plan->count; manifest.count++) {
         adli_ckpt_entry *entry = &manifest.entries[manifest.count];
         status = write_state(w, &plan->items[manifest.count], entry);
-        out->raw_bytes += plan->items[manifest.count].length;
         out->stored_bytes += entry->file_bytes;
     }
     status = sync_rest(w, status);
@@ -268,9 +312,9 @@ static adl_status write_files(writer *w, adli_ckpt_outcome *out)
     return status;
 }
 
-static adl_status writer_init(writer *w, const adli_ckpt_plan *plan)
+static adl_status writer_init(writer *w, const adli_ckpt_plan *plan, adli_ckpt_outcome *out)
 {
-    *w = (writer){.plan = plan, .dir = -1, .fd = -1};
+    *w = (writer){.plan = plan, .out = out, .dir = -1, .fd = -1};
     w->raw_sum = XXH3_createState();
     w->stored_sum = XXH3_createState();
     if (!w->raw_sum || !w->stored_sum)
@@ -312,10 +356,7 @@ static adl_status next_id(const adli_ckpt_plan *plan, int dir, adli_ckpt_id *out
 static adl_status fill_temporary(writer *w, int dir, const char *temporary, adli_ckpt_outcome *out)
 {
     const adli_ckpt_io *io = w->plan->io;
-    int made = io->mkdir(dir, temporary, 0777);
-    if (made != 0 && errno == EEXIST && adli_ckpt_remove_tree(io, dir, temporary) == 0)
-        made = io->mkdir(dir, temporary, 0777); /* what an earlier failed save could not remove */
-    if (made != 0)
+    if (io->mkdir(dir, temporary, 0777) != 0)
         return adli_fail(ADL_EIO, "%s: %s", temporary, strerror(errno));
     w->dir = io->open(dir, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (w->dir < 0)
@@ -329,14 +370,18 @@ static adl_status write_into(const adli_ckpt_plan *plan, int dir, adli_ckpt_outc
 {
     char name[ADLI_CKPT_DIR_NAME_MAX], temporary[ADLI_CKPT_DIR_NAME_MAX + 64];
     writer w;
-    adl_status status = writer_init(&w, plan);
+    adl_status status = writer_init(&w, plan, out);
     if (status == ADL_OK)
         status = next_id(plan, dir, &out->id);
     if (status != ADL_OK)
         goto out;
     adli_ckpt_id_name(out->id, name);
-    snprintf(temporary, sizeof temporary, ADLI_CKPT_TEMPORARY_FORMAT "-new-%ld", name,
-             (long)getpid());
+    /* Processes of several pods have the same numbers, and one that leaves may still be writing. */
+    uint32_t mark = 0;
+    if (getrandom(&mark, sizeof mark, 0) != sizeof mark)
+        mark = 0;
+    snprintf(temporary, sizeof temporary, ADLI_CKPT_TEMPORARY_FORMAT "-new-%ld-%08" PRIx32, name,
+             (long)getpid(), mark);
     status = fill_temporary(&w, dir, temporary, out);
     if (status == ADL_OK && plan->io->rename(dir, temporary, name) != 0)
         status = adli_fail(ADL_EIO, "rename to %s: %s", name, strerror(errno));

@@ -1,12 +1,19 @@
-/* The batch size of a pass: rank 0 asks the goodput model for the best (m, s) and tells the others.
- * A change costs (new buffers, a new learning rate, for Adam a restart of its moments), so a choice
- * is replaced only by one that is at least 5 % better. */
+/* The batch size of a pass: rank 0 asks the goodput model for the best (m, s) and tells the others; after a number of
+ * steps it asks again. A change costs (new buffers, a new learning rate, workers that start anew), and what is measured
+ * is noisy. So a choice is replaced only by one that is at least 5 % better, twice in a row in the same direction; it
+ * shrinks by half at most, and a single replica, which can compare nothing else with what it is measured at, at most
+ * doubles. */
 #include "train/loop.h"
 
+#include "base/clock.h"
+#include "model/perf.h"
 #include "train/context.h"
 #include "train/regroup.h"
 
-static const double better_by = 1.05;
+#include <stdlib.h>
+
+enum { STEPS = 200 }; /* unless ADAPTDL_BATCH_STEPS says otherwise */
+static const double better_by = 1.05, pause_s = 1;
 
 static int ceil_div(int a, int b)
 {
@@ -34,17 +41,58 @@ static void take_share(adl_loop *loop)
     loop->local_bsz = loop->deal / world->replicas + (world->rank < loop->deal % world->replicas);
 }
 
+static bool original(const adl_loop *loop)
+{
+    return loop->ctx->env.original_rule;
+}
+
+/* Is there a present choice to be compared with? A single replica has one from the start: the initial size. */
+static bool has_present(const adl_loop *loop, int replicas)
+{
+    bool first = replicas == 1 && !original(loop) && loop->decided_replicas == 0;
+    return (loop->decided_replicas == replicas || (first && loop->local_bsz > 0)) &&
+           (int64_t)replicas * loop->local_bsz * (loop->accum_steps + 1) <= loop->max_batch_size;
+}
+
+static int64_t total_of(const adl_loop *loop, int replicas)
+{
+    return (int64_t)replicas * loop->local_bsz * (loop->accum_steps + 1);
+}
+
 /* May the present choice stay, for want of one that is better by enough? */
-static bool keep_present(const adl_loop *loop, const adl_goodput *model, int nodes, int replicas,
-                         double best)
+static bool keep_present(adl_loop *loop, const adl_goodput *model, int nodes, int replicas,
+                         const adl_batch_choice *best)
 {
     double present;
-    if (loop->decided_replicas != replicas ||
-        (int64_t)replicas * loop->local_bsz * (loop->accum_steps + 1) > loop->max_batch_size ||
+    if (!has_present(loop, replicas) ||
         adl_goodput_evaluate(model, adl_shape_of(nodes, replicas), loop->local_bsz,
                              loop->accum_steps, &present) != ADL_OK)
         return false;
-    return best < better_by * present;
+    int64_t now = total_of(loop, replicas);
+    int64_t then = (int64_t)replicas * best->local_bsz * (best->accum_steps + 1);
+    int direction = (then > now) - (then < now), before = loop->leaning;
+    loop->leaning = best->goodput < better_by * present ? 0 : direction;
+    if (best->goodput < better_by * present)
+        return true;
+    return !original(loop) && direction != 0 && before != direction;
+}
+
+/* What may be chosen from; not too far from the present choice. */
+static adl_batch_limits limits_of(const adl_loop *loop, int replicas)
+{
+    adl_batch_limits limits = {.max_batch_size = loop->max_batch_size,
+                               .min_local_bsz = loop->min_local,
+                               .max_local_bsz = loop->max_local,
+                               .accumulation = loop->accumulation};
+    if (original(loop) || !has_present(loop, replicas))
+        return limits;
+    int64_t now = total_of(loop, replicas), low = now / 2 / replicas;
+    int64_t high = 2 * now > loop->batch_size ? 2 * now : loop->batch_size;
+    if (replicas == 1 && high < loop->max_batch_size)
+        limits.max_batch_size = (double)high;
+    if (!loop->accumulation && low > loop->min_local)
+        limits.min_local_bsz = (double)low;
+    return limits;
 }
 
 static void choose_best(adl_loop *loop)
@@ -59,12 +107,10 @@ static void choose_best(adl_loop *loop)
             choose_initial(loop, replicas);
         return;
     }
-    adl_batch_limits limits = {.max_batch_size = loop->max_batch_size,
-                               .min_local_bsz = loop->min_local,
-                               .max_local_bsz = loop->max_local,
-                               .accumulation = loop->accumulation};
+    adl_batch_limits limits = limits_of(loop, replicas);
     adl_batch_choice choice;
-    if (adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &choice) != ADL_OK) {
+    if (adli_goodput_optimize(&model, &limits, !original(loop), adl_shape_of(nodes, replicas),
+                              &choice) != ADL_OK) {
         if (!loop->choice_warned)
             adli_log(ctx, ADL_LOG_WARNING, "%s: the batch size stays as it is: %s", loop->name,
                      adl_error());
@@ -73,8 +119,9 @@ static void choose_best(adl_loop *loop)
             choose_initial(loop, replicas);
         return;
     }
-    if (keep_present(loop, &model, nodes, replicas, choice.goodput))
+    if (keep_present(loop, &model, nodes, replicas, &choice))
         return;
+    loop->leaning = 0;
     if (choice.local_bsz != loop->local_bsz || choice.accum_steps != loop->accum_steps)
         adli_log(ctx, ADL_LOG_INFO, "%s: batch size %d (%d replicas of %d, %d accumulation steps)",
                  loop->name, replicas * choice.local_bsz * (choice.accum_steps + 1), replicas,
@@ -84,19 +131,17 @@ static void choose_best(adl_loop *loop)
     loop->decided_replicas = replicas;
 }
 
-adl_status adli_loop_choose(adl_loop *loop)
+/* look: at what was measured. Otherwise what is chosen stays, and is only told. */
+static adl_status choose(adl_loop *loop, bool look)
 {
     adl_context *ctx = loop->ctx;
-    if (!loop->autoscale) {
-        choose_initial(loop, ctx->world.replicas);
-        take_share(loop);
-        loop->decided_replicas = 0;
-        return ADL_OK;
-    }
     if (loop->decided_replicas == ctx->world.replicas) /* of the last pass, or of the checkpoint */
         loop->deal = ctx->world.replicas * loop->local_bsz;
-    if (ctx->world.rank == 0)
+    if (ctx->world.rank == 0 && look) {
         choose_best(loop);
+        loop->considered_s = adli_monotonic_s();
+    }
+    loop->since = 0;
     int64_t choice[3] = {loop->deal, loop->accum_steps, loop->decided_replicas};
     adl_status status =
         ctx->lost ? ADL_OK
@@ -107,5 +152,28 @@ adl_status adli_loop_choose(adl_loop *loop)
     loop->accum_steps = (int)choice[1];
     loop->decided_replicas = (int)choice[2];
     take_share(loop);
+    return status;
+}
+
+adl_status adli_loop_choose(adl_loop *loop)
+{
+    if (loop->autoscale)
+        return choose(loop, true);
+    choose_initial(loop, loop->ctx->world.replicas);
+    take_share(loop);
+    loop->decided_replicas = 0;
+    return ADL_OK;
+}
+
+adl_status adli_loop_reconsider(adl_loop *loop)
+{
+    const adl_context *ctx = loop->ctx;
+    int steps = ctx->env.batch_steps ? ctx->env.batch_steps : STEPS;
+    int deal = loop->deal, accum_steps = loop->accum_steps;
+    if (!loop->autoscale || steps < 0 || loop->since < steps || ctx->training != loop)
+        return ADL_OK;
+    /* Steps may be shorter than the milliseconds that a look takes. */
+    adl_status status = choose(loop, adli_monotonic_s() - loop->considered_s >= pause_s);
+    loop->chosen = loop->stale = loop->deal != deal || loop->accum_steps != accum_steps;
     return status;
 }

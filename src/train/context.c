@@ -3,6 +3,7 @@
 #include "train/context.h"
 
 #include "base/clock.h"
+#include "base/mask.h"
 #include "base/mem.h"
 #include "base/options.h"
 #include "train/opener.h"
@@ -24,7 +25,7 @@ void adli_log(adl_context *ctx, adl_log_level level, const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    adli_print_masked(line, sizeof line, format, args);
     va_end(args);
     ctx->options.log(ctx->options.log_user, level, line);
 }
@@ -240,6 +241,7 @@ static void free_context(adl_context *ctx)
     while (ctx->last_owned)
         adli_context_drop(ctx, ctx->last_owned->object);
     adl_future_free(ctx->agreed);
+    adl_future_free(ctx->sums_on_way);
     adli_regrouping_free(ctx->regrouping);
     adl_checkpoint_close(ctx->store);
     adl_group_free(ctx->group);

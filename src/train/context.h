@@ -56,11 +56,16 @@ struct adl_context {
     bool loading;                /* some states are another replica's already, some are not */
     adl_group *
         former; /* of a world that was left for one that failed: what was made on it knows it still */
-    adl_group *alone;     /* the group of one that stood in until this replica had joined */
-    bool recovers;        /* a death can be survived: the loops regroup, and there is an opener */
-    bool left;            /* the others go on without this replica */
-    bool lost;            /* the world has lost a member; the step is void, adli_recover comes */
-    uint64_t applied;     /* steps, of all loops: who is ahead after a death? */
+    adl_group *alone;   /* the group of one that stood in until this replica had joined */
+    bool recovers;      /* a death can be survived: the loops regroup, and there is an opener */
+    bool left;          /* the others go on without this replica */
+    bool unlogged;      /* see adli_regroup_unlogged: before the epochs */
+    int unlogged_epoch; /* in the epoch of this number less 1; 0: in none */
+    bool lost;          /* the world has lost a member; the step is void, adli_recover comes */
+    bool joined;        /* and has begun no loop since */
+    bool sums;          /* some replica has accumulators, all have heard */
+    adl_future *sums_on_way; /* of the present step (sums.h) */
+    uint64_t applied;     /* steps of all loops, and sharing of sums: who is ahead after a death? */
     double pause_since_s; /* no step is under way because of the world; 0: one is */
     adl_checkpoint *store;
     bool saves; /* rank 0 has a place for checkpoints */
@@ -71,6 +76,7 @@ struct adl_context {
     bool save_failed; /* interrupted, but the checkpoint could not be written */
 
     atomic_bool stop_wanted, save_wanted; /* adl_stop, adl_save: any thread */
+    atomic_bool save_asked;               /* by whoever opens worlds, of all replicas at once */
     atomic_bool several;                  /* world.replicas > 1, for the thread of signal.c */
     adl_future *agreed;                   /* the votes of the last step boundary, on their way */
     double stop_seen_s;                   /* by adli_give_up; 0: not yet */

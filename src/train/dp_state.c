@@ -29,8 +29,10 @@ static adl_status sink_saved(adl_sink *sink, const adl_saved *saved)
 {
     void *room;
     size_t size = saved->self ? saved->save_size(saved->self) : 0;
-    adl_sink_u64(sink, size);
-    adl_status status = adl_sink_reserve(sink, size, &room);
+    adl_status status = adl_sink_u64(sink, size);
+    if (status == ADL_OK && adli_sink_skip(sink, size))
+        return ADL_OK;
+    status = adl_sink_reserve(sink, size, &room);
     if (status == ADL_OK && saved->self)
         saved->save(saved->self, room);
     return status;

@@ -11,6 +11,7 @@
 #include "train/norms.h"
 #include "train/regroup.h"
 #include "train/sample.h"
+#include "train/sums.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -278,7 +279,11 @@ static adl_status finish_step(adl_dp *dp)
     adl_meter_shape shape;
     int micro = dp->accumulated + 1, count = micro * ctx->world.replicas;
     dp->accumulated = 0;
-    adl_status status = dp->reducer ? reduce(dp) : ADL_OK;
+    adl_status status = adli_sums_post(ctx);
+    if (status == ADL_OK && dp->reducer)
+        status = reduce(dp);
+    if (status == ADL_OK)
+        status = adli_sums_take(ctx);
     if (status != ADL_OK)
         return status;
     ctx->current->step_applied = true; /* from here on it is everybody's */

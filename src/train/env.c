@@ -83,7 +83,8 @@ adl_status adli_env_check(const adl_env *env)
     const char *url = env->supervisor_url;
     if (url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
         return adli_fail(ADL_EINVAL,
-                         "ADAPTDL_SUPERVISOR_URL=%s: must start with http:// or https://", url);
+                         "ADAPTDL_SUPERVISOR_URL=%s: must start with http:// or https://",
+                         strchr(url, '@') ? "..." : url);
     adl_status status = env->job_id ? check_job_id(env->job_id) : ADL_OK;
     if (status == ADL_OK && url && !env->job_id)
         status = adli_fail(ADL_EINVAL,
@@ -99,6 +100,23 @@ static adl_status load_checkpoint_interval(int *out)
     int seconds = -1;
     adl_status status = adli_env_number("ADAPTDL_CHECKPOINT_INTERVAL", 0, SECONDS_MAX, &seconds);
     *out = seconds < 0 ? 0 : seconds == 0 ? -1 : seconds;
+    return status;
+}
+
+/* How batch sizes are chosen, and what becomes of Adam's moments then. */
+static adl_status load_batch_rules(adl_env *env)
+{
+    int steps = -1;
+    const char *rule = adli_env_text("ADAPTDL_BATCH_RULE");
+    const char *moments = adli_env_text("ADAPTDL_MOMENTS");
+    adl_status status = adli_env_number("ADAPTDL_BATCH_STEPS", 0, INT_MAX, &steps);
+    env->batch_steps = steps < 0 ? 0 : steps == 0 ? -1 : steps;
+    env->original_rule = rule && strcmp(rule, "original") == 0;
+    env->keep_moments = moments && strcmp(moments, "keep") == 0;
+    if (status == ADL_OK && rule && !env->original_rule && strcmp(rule, "adaptive") != 0)
+        return adli_fail(ADL_EINVAL, "ADAPTDL_BATCH_RULE=%s: must be adaptive or original", rule);
+    if (status == ADL_OK && moments && !env->keep_moments && strcmp(moments, "restart") != 0)
+        return adli_fail(ADL_EINVAL, "ADAPTDL_MOMENTS=%s: must be keep or restart", moments);
     return status;
 }
 
@@ -139,14 +157,17 @@ adl_status adli_env_load(adl_env *out)
         status = adli_env_number("ADAPTDL_LOCAL_RANK", 0, 1 << 20, &env.local_rank);
     int joins = 0;
     if (status == ADL_OK)
+        status = load_batch_rules(&env);
+    if (status == ADL_OK)
         status = adli_env_number("ADAPTDL_MEMBER", 0, INT_MAX, &env.member);
     if (status == ADL_OK)
         status = adli_env_number("ADAPTDL_JOIN", 0, 1, &joins);
     env.joins = joins != 0;
     if (status == ADL_OK)
         status = adli_env_foreign(&env);
-    if (status == ADL_OK && joins && !env.world_socket)
-        status = adli_fail(ADL_EINVAL, "ADAPTDL_JOIN=1, but ADAPTDL_WORLD_SOCKET is not set");
+    if (status == ADL_OK && joins && !env.world_socket && !env.supervisor_url)
+        status = adli_fail(ADL_EINVAL, "ADAPTDL_JOIN=1, but neither ADAPTDL_WORLD_SOCKET nor "
+                                       "ADAPTDL_SUPERVISOR_URL is set");
     if (status == ADL_OK && env.world_socket && !env.joins && env.member < env.rank)
         status = adli_fail(ADL_EINVAL, "ADAPTDL_MEMBER=%d: below ADAPTDL_REPLICA_RANK=%d",
                            env.member, env.rank);

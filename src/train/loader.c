@@ -78,6 +78,7 @@ adl_status adl_loader_new(adl_context *ctx, const adl_loader_options *given, adl
         return status;
     }
     loader->loop = loop;
+    loop->rewinds = true;
     status = adli_context_own(ctx, loader, &owned);
     if (status == ADL_OK)
         *out = loader;

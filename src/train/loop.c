@@ -9,6 +9,7 @@
 #include "train/context.h"
 #include "train/opener.h"
 #include "train/regroup.h"
+#include "train/sums.h"
 
 #include <limits.h>
 #include <math.h>
@@ -71,6 +72,8 @@ static adl_status regroup(void *object)
 {
     adl_loop *loop = object;
     loop->stale = loop->entered;
+    loop->late = false;
+    adli_sums_mark(loop); /* what was not shared before is void */
     loop->warm_bsz = loop->warm_accum = 0;
     return ADL_OK;
 }
@@ -219,6 +222,8 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     loop->finished = loop->in_step = loop->trained = false;
     loop->ready = loop->stale = loop->at_end = loop->voided = loop->step_applied = false;
     loop->accumulated = 0;
+    adli_sums_begin(loop);
+    loop->chosen = false;
     ctx->loop_serial++;
     if (ctx->progress_due <
         0) /* a checkpoint without it: as if all epochs had been like this one */
@@ -244,7 +249,10 @@ static void note_facts(adl_loop *loop)
 
 adl_status adl_loop_pass(adl_loop *loop, int *local_bsz, int *accum_steps)
 {
-    adl_status status = adl_context_fail(loop->ctx, adli_loop_choose(loop));
+    adl_status status = ADL_OK;
+    if (!loop->chosen)
+        status = adl_context_fail(loop->ctx, adli_loop_choose(loop));
+    loop->chosen = false;
     *local_bsz = loop->local_bsz;
     *accum_steps = loop->accum_steps;
     loop->dp_stepped &= loop->stale; /* a pass that goes on elsewhere is not another pass */
@@ -267,9 +275,12 @@ adl_status adli_loop_trains(adl_loop *loop)
 
 bool adl_loop_ready(adl_loop *loop, bool *again)
 {
+    loop->regroups = true;
     adli_regroup_able(loop->ctx);
     if (loop->accumulated == 0 || loop->ctx->lost)
         adli_boundary(loop->ctx, true);
+    if (loop->accumulated == 0 && !loop->stale && loop->ctx->status == ADL_OK)
+        adl_context_fail(loop->ctx, adli_loop_reconsider(loop));
     loop->ready = !loop->stale;
     *again = loop->stale;
     return loop->ctx->status == ADL_OK;
@@ -370,6 +381,7 @@ bool adl_loop_step(adl_loop *loop, int size, bool last_of_pass)
         end_pause(loop->ctx);
     if (loop->accumulated == 0)
         loop->step_index = loop->index;
+    loop->torn &= !loop->trained;
     loop->step_applied = loop->voided = false;
     loop->optim_step = last_of_pass || loop->accumulated >= loop->accum_steps;
     weigh(loop, size);
@@ -414,7 +426,9 @@ bool adl_loop_commit(adl_loop *loop, size_t examples)
     loop->index += examples;
     ctx->steps += loop->optim_step && ctx->training == loop;
     ctx->applied += loop->optim_step;
+    loop->since += loop->optim_step;
     loop->accumulated = loop->optim_step ? 0 : loop->accumulated + 1;
+    loop->carried = loop->accumulated == 0 && adli_sums_pending(ctx);
     if (loop->autoscale && loop->optim_step && loop->examples > 0 && ctx->in_epoch) {
         loop->finished = adli_metrics_progress(&ctx->metrics) >= loop->wanted;
     }

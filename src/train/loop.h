@@ -30,6 +30,7 @@ struct adl_loop {
     bool finished;       /* enough progress */
     bool in_step;        /* between step and commit */
     bool ready;          /* the boundary of the next batch is behind us */
+    bool regroups;       /* whoever goes over it calls adl_loop_ready */
     bool stale;          /* the world has changed since the pass was planned */
     bool at_end;         /* the pass is over, but perhaps not for all: see adli_loop_passed */
     bool voided;         /* the last step was not applied */
@@ -48,8 +49,22 @@ struct adl_loop {
     double wanted;   /* progress at which an autoscaled loop is over */
     bool unprofiled; /* the present batch */
     bool choice_warned;
+    int leaning; /* the last time another size was better, and not taken yet: 1 larger, -1 smaller */
+    bool chosen;              /* the sizes were chosen at this boundary */
+    int64_t since;            /* optimizer steps since they were */
+    double considered_s;      /* when, on rank 0 */
     int warm_bsz, warm_accum; /* sizes whose first step is over; 0: none */
     double step_start_s, sync_s;
+
+    /* Sums of accumulators that the others do not know (sums.h). */
+    bool rewinds;  /* its batches may come again from the mark on, as long as it does not train */
+    bool mark_due; /* it has begun, and nothing was shared yet */
+    bool brought;  /* from before the loop */
+    bool carried;  /* from steps that are over */
+    bool late;     /* some replica's were, at some step: they are shared at each boundary */
+    bool torn;     /* a scope was entered in the middle of a batch */
+    uint64_t mark_index, mark_applied;
+    double mark_s;
 };
 
 /* A place that was not read from a checkpoint of this library's. done_outside and done_loops count loops over
@@ -65,6 +80,9 @@ void adli_loop_restore(adl_loop *loop, const adli_loop_place *place);
 size_t adli_loop_consumed(const adl_loop *loop);
 /* Chooses local_bsz and accum_steps for the pass that begins. Collective when autoscaling. */
 ADL_MUST adl_status adli_loop_choose(adl_loop *loop);
+/* In the middle of a pass, at a boundary: after so many steps the sizes are chosen anew; when they are others, the rest of
+ * the pass is stale. */
+ADL_MUST adl_status adli_loop_reconsider(adl_loop *loop);
 /* The last batch of the pass was committed. Waits until all replicas have; *again: the pass is not over, its rest is to
  * be planned anew. false: the context was stopped. */
 bool adli_loop_passed(adl_loop *loop, bool *again);

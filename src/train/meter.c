@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "train/context.h"
 #include "train/loop.h"
+#include "train/regroup.h"
+#include "train/sums.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -291,7 +293,7 @@ adl_status adli_meter_shape(adl_meter *meter, int micro, bool measured, adl_mete
     meter->accum_count = micro;
     meter->scale = meter->accum_scale * micro;
     double nominal = meter->accum_scale * (loop->accum_steps + 1);
-    bool restart = meter->last_scale > 0 && meter->last_scale != nominal;
+    bool restart = !ctx->env.keep_moments && meter->last_scale > 0 && meter->last_scale != nominal;
     meter->last_scale = nominal;
     if (restart)
         meter->steps = 0;
@@ -309,11 +311,19 @@ adl_status adl_meter_step(adl_meter *meter, adl_meter_shape *shape)
     adl_context *ctx = meter->ctx;
     if (!ctx->current || !ctx->current->in_step)
         return adli_fail(ADL_ESTATE, "%s: an optimizer step outside a loop over data", meter->name);
-    adl_status status = collect(meter);
+    adl_status status = ctx->lost ? ADL_EPEER : adli_sums_post(ctx);
     if (status == ADL_OK)
-        status = adli_meter_shape(meter, meter->pending ? meter->micro + 1 : 1,
-                                  meter->pending && meter->whole, shape);
+        status = collect(meter);
+    if (status == ADL_OK)
+        status = adli_sums_take(ctx);
+    bool pending = meter->pending;
     meter->pending = false;
+    if (adli_lost(ctx, status))
+        return adli_fail(ADL_EPEER, "%s: a replica was lost, the step is void", meter->name);
+    if (status == ADL_OK)
+        status =
+            adli_meter_shape(meter, pending ? meter->micro + 1 : 1, pending && meter->whole, shape);
+    ctx->current->step_applied = status == ADL_OK; /* from here on it is everybody's */
     return adl_context_fail(ctx, status);
 }
 
@@ -375,6 +385,8 @@ adl_status adl_meter_norms(adl_meter *meter, const double *local_sqr, const doub
         status = adl_group_allreduce_async(ctx->group, meter->values, SUMS * meter->groups,
                                            ADL_TYPE_F64, ADL_REDUCE_SUM, &meter->sums);
     meter->summed = step;
+    if (status == ADL_EPEER && ctx->recovers)
+        return ADL_OK; /* the next boundary notices, and nobody's sums of this world count then */
     return adl_context_fail(ctx, status);
 }
 

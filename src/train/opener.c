@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "train/context.h"
+#include "train/env.h"
 #include "train/regroup.h"
 
 #include <errno.h>
@@ -15,12 +16,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-struct adli_opener {
+/* A connection to a launcher. */
+typedef struct wire {
+    adli_opener base;
     adl_context *ctx;
     int fd;
     pthread_t thread;
     adli_buf line; /* the thread's: what there is of the next one */
-};
+} wire;
 
 static void take_line(adl_context *ctx, const char *line)
 {
@@ -45,7 +48,7 @@ static void take_line(adl_context *ctx, const char *line)
 /* Until the connection ends. */
 static void *listen_to(void *user)
 {
-    adli_opener *self = user;
+    wire *self = user;
     char chunk[4096];
     ssize_t got;
     while ((got = recv(self->fd, chunk, sizeof chunk, 0)) > 0 || (got < 0 && errno == EINTR)) {
@@ -78,41 +81,65 @@ static adl_status connect_to(const char *path, int *fd)
     return status;
 }
 
-adl_status adli_opener_start(adl_context *ctx)
+static void say_line(adli_opener *base, const char *line)
 {
-    const char *path = ctx->env.world_socket;
-    if (!path)
-        return ADL_OK;
-    adli_opener *self = adli_calloc(1, sizeof *self);
+    wire *self = (wire *)base;
+    char text[514];
+    int length = snprintf(text, sizeof text, "%s\n", line);
+    if (send(self->fd, text, (size_t)length, MSG_NOSIGNAL) < 0)
+        adli_log(self->ctx, ADL_LOG_DEBUG, "the launcher does not listen: %s", strerror(errno));
+}
+
+static void hang_up(adli_opener *base)
+{
+    wire *self = (wire *)base;
+    shutdown(self->fd, SHUT_RDWR);
+    pthread_join(self->thread, NULL);
+    close(self->fd);
+    adli_buf_fini(&self->line);
+    free(self);
+}
+
+static adl_status call_launcher(adl_context *ctx, const char *path, adli_opener **out)
+{
+    wire *self = adli_calloc(1, sizeof *self);
     if (!self)
         return adli_fail_memory("context");
+    char first[32];
+    self->base = (adli_opener){say_line, hang_up};
     self->ctx = ctx;
     adli_buf_init(&self->line, ADLI_OFFER_LINE_MAX);
     adl_status status = connect_to(path, &self->fd);
     if (status == ADL_OK) {
-        ctx->opener = self;
-        adli_opener_say(ctx, "member %d", ctx->member);
+        snprintf(first, sizeof first, "member %d", ctx->member);
+        say_line(&self->base, first);
         status = adli_thread_start(&self->thread, "adl-worlds", listen_to, self);
-        if (status == ADL_OK)
+        if (status == ADL_OK) {
+            *out = &self->base;
             return ADL_OK;
-        ctx->opener = NULL;
+        }
         close(self->fd);
     }
     free(self);
     return status;
 }
 
+adl_status adli_opener_start(adl_context *ctx)
+{
+    if (ctx->env.world_socket)
+        return call_launcher(ctx, ctx->env.world_socket, &ctx->opener);
+    /* A scheduler that opens worlds numbers its members. */
+    if (ctx->env.supervisor_url && adli_env_text("ADAPTDL_MEMBER"))
+        return adli_opener_over_http(ctx, &ctx->opener);
+    return ADL_OK;
+}
+
 void adli_opener_stop(adl_context *ctx)
 {
     adli_opener *self = ctx->opener;
-    if (!self)
-        return;
     ctx->opener = NULL;
-    shutdown(self->fd, SHUT_RDWR);
-    pthread_join(self->thread, NULL);
-    close(self->fd);
-    adli_buf_fini(&self->line);
-    free(self);
+    if (self)
+        self->stop(self);
 }
 
 void adli_opener_say(adl_context *ctx, const char *format, ...)
@@ -122,12 +149,10 @@ void adli_opener_say(adl_context *ctx, const char *format, ...)
     if (!ctx->opener)
         return;
     va_start(args, format);
-    vsnprintf(line, sizeof line - 1, format, args);
+    vsnprintf(line, sizeof line, format, args);
     va_end(args);
     for (char *at = line; *at; at++)
         if (*at == '\n')
             *at = ' ';
-    strcat(line, "\n");
-    if (send(ctx->opener->fd, line, strlen(line), MSG_NOSIGNAL) < 0)
-        adli_log(ctx, ADL_LOG_DEBUG, "the launcher does not listen: %s", strerror(errno));
+    ctx->opener->say(ctx->opener, line);
 }

@@ -8,6 +8,7 @@
 #include "train/loop.h"
 #include "train/opener.h"
 #include "train/replay.h"
+#include "train/sums.h"
 #include "train/transfer.h"
 #include "train/vote.h"
 
@@ -223,6 +224,9 @@ static adl_status check_next(adl_context *ctx, const adli_world *next)
                          next->generation);
     for (int i = 0; i < next->replicas; i++)
         joined |= adli_world_rank(&ctx->world, next->members[i]) < 0;
+    if (joined && ctx->unlogged)
+        return adli_fail(ADL_ESTATE, "the program has made collective calls before its epochs that "
+                                     "are in no log (torch.distributed), nobody can join");
     if (joined && adli_replay_full(ctx->replay))
         return adli_fail(ADL_ESTATE, "the log of collective calls ran over, nobody can join");
     return ADL_OK;
@@ -302,6 +306,7 @@ static adl_status enter(adl_context *ctx, const adli_world *next, adl_group *for
     adli_group_set_tap(formed, &ctx->tap);
     ctx->quiet++;
     adl_status status = adli_transfer(ctx);
+    ctx->joined |= ctx->joining && status == ADL_OK;
     ctx->joining = ctx->joining && status != ADL_OK; /* it has the state, like everyone */
     if (status == ADL_OK)
         status = tell_owned(ctx);
@@ -310,6 +315,7 @@ static adl_status enter(adl_context *ctx, const adli_world *next, adl_group *for
     ctx->quiet--;
     adl_future_free(ctx->agreed);
     ctx->agreed = NULL;
+    ctx->sums = false; /* until all of this world have heard */
     if (joins) {
         ctx->alone = before; /* the program may be in a call on it */
     } else if (status != ADL_OK && !ctx->former) {
@@ -335,6 +341,8 @@ static adl_status cross(adl_context *ctx)
     ctx->pause_since_s = adli_monotonic_s();
     adl_status status = adli_boundary_together(ctx);
     if (status == ADL_OK)
+        status = adli_sums_share(ctx);
+    if (status == ADL_OK)
         status = adli_checkpoint_sync(ctx->store);
     if (status != ADL_OK)
         return adli_wrap(status, "world %u", self->next.generation);
@@ -355,9 +363,19 @@ static adl_status cross(adl_context *ctx)
     return adli_fail(ADL_EINTR, "left: the job goes on without this replica");
 }
 
+void adli_regroup_unlogged(adl_context *ctx)
+{
+    if (ctx->in_epoch)
+        ctx->unlogged_epoch = ctx->finished_epochs + 1;
+    else
+        ctx->unlogged = true;
+}
+
 adl_status adli_regroup_act(adl_context *ctx, uint32_t wishes, bool may_regroup)
 {
     adli_regrouping *self = ctx->regrouping;
+    if (ctx->in_epoch && ctx->unlogged_epoch == ctx->finished_epochs + 1)
+        may_regroup = false; /* nobody could join in this epoch */
     if (!self->pending)
         return wishes & ADLI_WISH_NEWS && may_regroup ? hear(ctx) : ADL_OK;
     if (wishes & ADLI_WISH_DROP) {
@@ -493,7 +511,7 @@ bool adli_lost(adl_context *ctx, adl_status status)
     if (ctx->lost)
         return true;
     if (!ctx->recovers || status != ADL_EPEER || ctx->status != ADL_OK || !loop ||
-        (loop->in_step && loop->step_applied) || adli_boundary_apart(ctx))
+        !loop->regroups || (loop->in_step && loop->step_applied) || adli_boundary_apart(ctx))
         return false;
     adli_log(ctx, ADL_LOG_WARNING, "%s; waiting for a world without it", adl_error());
     ctx->pause_since_s = adli_monotonic_s();
@@ -506,12 +524,15 @@ bool adli_lost(adl_context *ctx, adl_status status)
 static adl_status check_shared(adl_context *ctx)
 {
     const adl_checkpoint *store = ctx->store;
+    bool alone = !adli_sums_known(ctx->current);
     for (adli_owned *at = ctx->first_owned; at; at = at->next)
-        if (at->ops->unshared && at->ops->unshared(at->object))
-            return adli_fail(ADL_EPEER, "what the lost replica has added to an accumulator is lost "
-                                        "with it: the job has to go back to a checkpoint");
+        alone |= at->ops->unshared && at->ops->unshared(at->object);
+    if (alone)
+        return adli_fail(ADL_EPEER, "what the lost replica has added to an accumulator is lost "
+                                    "with it: the job has to go back to a checkpoint");
     for (size_t i = 0; i < store->states_count; i++)
-        if (store->states[i]->functions.sync && strncmp(store->states[i]->name, "adaptdl.", 8) != 0)
+        if (store->states[i]->functions.sync && !store->states[i]->idle_sync &&
+            strncmp(store->states[i]->name, "adaptdl.", 8) != 0)
             return adli_fail(ADL_EPEER,
                              "the lost replica's part of state \"%s\" is lost with it: the job has "
                              "to go back to a checkpoint",
@@ -519,16 +540,30 @@ static adl_status check_shared(adl_context *ctx)
     return ADL_OK;
 }
 
+static int lost_member(adl_context *ctx)
+{
+    int failed = adl_group_failed_rank(ctx->group);
+    return failed >= 0 && failed < ctx->world.replicas ? ctx->world.members[failed] : -1;
+}
+
+bool adli_regroup_hurry(adl_context *ctx)
+{
+    if (ctx->lost || !adli_lost(ctx, adl_group_check(ctx->group)))
+        return false;
+    say_lost(ctx, lost_member(ctx));
+    return true;
+}
+
 adl_status adli_recover(adl_context *ctx)
 {
     adl_loop *loop = ctx->current;
-    int failed = adl_group_failed_rank(ctx->group);
     adl_status status = check_shared(ctx);
     if (status != ADL_OK)
         return status;
     adli_loop_void(loop);
+    adli_sums_void(loop);
     adli_regroup_drop(ctx);
-    say_lost(ctx, failed >= 0 && failed < ctx->world.replicas ? ctx->world.members[failed] : -1);
+    say_lost(ctx, lost_member(ctx));
     status = await_world(ctx);
     ctx->lost = status != ADL_OK;
     return status;

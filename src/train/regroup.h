@@ -52,6 +52,13 @@ ADL_MUST adl_status adli_join(adl_context *ctx);
 /* Is this failure the loss of a peer that can be survived? Then the step is void, and adli_recover is
  * called at the next boundary. */
 bool adli_lost(adl_context *ctx, adl_status status);
+/* For a thread beside an owner that is stuck outside the library, in a collective of somebody else's with a replica
+ * that was stopped: has the world lost a member? Then the step is void, and whoever opens worlds is told, who ends it. The
+ * owner must not be in the library meanwhile. */
+bool adli_regroup_hurry(adl_context *ctx);
+/* The program has made collective calls outside loops over data of which there is no log, so a new process cannot
+ * repeat them: nobody joins before the next epoch, or, when they were made before the epochs, at all. */
+void adli_regroup_unlogged(adl_context *ctx);
 /* Waits for a world without those that were lost, and goes on in it. */
 ADL_MUST adl_status adli_recover(adl_context *ctx);
 

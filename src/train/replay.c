@@ -98,6 +98,27 @@ void adli_replay_forget(adli_replay *log, int epoch)
     pthread_mutex_unlock(&log->lock);
 }
 
+size_t adli_replay_mark(adli_replay *log)
+{
+    pthread_mutex_lock(&log->lock);
+    size_t mark = log->next;
+    pthread_mutex_unlock(&log->lock);
+    return mark;
+}
+
+void adli_replay_cut(adli_replay *log, size_t mark)
+{
+    pthread_mutex_lock(&log->lock);
+    while (log->count > mark) {
+        entry *last = &log->entries[--log->count];
+        log->bytes -= last->length;
+        free(last->data);
+    }
+    if (log->next > log->count)
+        log->next = log->count;
+    pthread_mutex_unlock(&log->lock);
+}
+
 bool adli_replay_full(adli_replay *log)
 {
     pthread_mutex_lock(&log->lock);

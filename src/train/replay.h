@@ -21,6 +21,9 @@ void adli_replay_add(adli_replay *log, int epoch, const adli_call *call, const v
                      size_t length);
 /* Epochs before this one are over: what was called in them will not be called again. */
 void adli_replay_forget(adli_replay *log, int epoch);
+/* A place in it, and what was called since then is forgotten: whoever joins passes over that part of the program. */
+size_t adli_replay_mark(adli_replay *log);
+void adli_replay_cut(adli_replay *log, size_t mark);
 /* Did it run over? */
 bool adli_replay_full(adli_replay *log);
 

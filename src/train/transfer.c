@@ -21,7 +21,10 @@ typedef struct standing {
     char loop[ADL_CHECKPOINT_NAME_MAX + 1];
 } standing;
 
-enum { STANDING_BYTES = 32 + ADL_CHECKPOINT_NAME_MAX + 1 };
+enum {
+    STANDING_BYTES = 32 + ADL_CHECKPOINT_NAME_MAX + 1,
+    AHEAD = 4, /* broadcasts under way at a time: one is made, sent, checked and loaded each */
+};
 static const uint64_t no_more = UINT64_MAX;
 
 static standing own_standing(const adl_context *ctx)
@@ -119,13 +122,55 @@ static adl_status compare(adl_context *ctx, outlook *out)
 
 /* ---- rank 0 ------------------------------------------------------------------------------------ */
 
+/* Broadcasts that were begun, the oldest first. */
+typedef struct flow {
+    adl_context *ctx;
+    adl_future *ahead[AHEAD];
+    int count;
+    adl_future *held; /* whose bytes are being read; receivers only */
+} flow;
+
+static void flow_fini(flow *self)
+{
+    adl_future_free(self->held);
+    for (int i = 0; i < self->count; i++)
+        adl_future_free(self->ahead[i]);
+    *self = (flow){.ctx = self->ctx};
+}
+
+static adl_status begin(flow *self, const void *data, size_t length)
+{
+    adl_status status =
+        adl_group_broadcast_async(self->ctx->group, data, length, &self->ahead[self->count]);
+    self->count += status == ADL_OK;
+    return status;
+}
+
+/* Waits for the oldest, and holds it. */
+static adl_status end_oldest(flow *self, const void **data, size_t *length)
+{
+    adl_future_free(self->held);
+    self->held = self->ahead[0];
+    self->count--;
+    memmove(self->ahead, self->ahead + 1, (size_t)self->count * sizeof self->ahead[0]);
+    return adl_future_wait(self->held, -1, data, length);
+}
+
 static adl_status broadcast(void *user, const void *data, size_t length)
 {
-    adl_context *ctx = user;
-    void *got;
-    size_t got_length;
-    adl_status status = adl_group_broadcast(ctx->group, data, length, &got, &got_length);
-    free(got);
+    flow *self = user;
+    adl_status status = self->count == AHEAD ? end_oldest(self, NULL, NULL) : ADL_OK;
+    return status == ADL_OK ? begin(self, data, length) : status;
+}
+
+/* The others have begun so many more than they needed. */
+static adl_status end_broadcasts(flow *self)
+{
+    adl_status status = ADL_OK;
+    for (int i = 1; status == ADL_OK && i < AHEAD; i++)
+        status = broadcast(self, "", 0);
+    while (status == ADL_OK && self->count > 0)
+        status = end_oldest(self, NULL, NULL);
     return status;
 }
 
@@ -135,21 +180,24 @@ static adl_status count_only(void *user, const void *data, size_t length)
     return ADL_OK;
 }
 
-static adl_status send_head(adl_context *ctx, const char *name, uint64_t length)
+static adl_status send_head(flow *out, const char *name, uint64_t length)
 {
     uint8_t head[8 + ADL_CHECKPOINT_NAME_MAX + 1] = {0};
     adli_put_bytes(adli_put_u64(head, length), name, strlen(name));
-    return broadcast(ctx, head, sizeof head);
+    return broadcast(out, head, sizeof head);
 }
 
 /* Runs a state's save function into a drain. */
-static adl_status pour(adl_context *ctx, const adl_checkpoint_state *state,
+static adl_status pour(flow *out, const adl_checkpoint_state *state,
                        adl_status (*drain)(void *, const void *, size_t), uint64_t *length)
 {
+    adl_context *ctx = out->ctx;
     adl_sink sink;
     adli_sink_init(&sink, ctx->store->options.max_state_bytes);
     sink.drain = drain;
-    sink.drain_user = ctx;
+    sink.drain_user = out;
+    sink.counts = drain == count_only;
+    sink.sent = true;
     ctx->store->calling = true;
     adl_status status = state->functions.save(state->user, &sink);
     ctx->store->calling = false;
@@ -161,27 +209,27 @@ static adl_status pour(adl_context *ctx, const adl_checkpoint_state *state,
 }
 
 /* Twice through the save function: for its length, which nothing is copied for, then for its bytes. */
-static adl_status send_state(adl_context *ctx, const adl_checkpoint_state *state)
+static adl_status send_state(flow *out, const adl_checkpoint_state *state)
 {
     uint64_t length, sent;
-    adl_status status = pour(ctx, state, count_only, &length);
+    adl_status status = pour(out, state, count_only, &length);
     if (status == ADL_OK)
-        status = send_head(ctx, state->name, length);
+        status = send_head(out, state->name, length);
     if (status == ADL_OK)
-        status = pour(ctx, state, broadcast, &sent);
+        status = pour(out, state, broadcast, &sent);
     if (status == ADL_OK && sent != length)
         status = adli_fail(ADL_ESTATE, "state \"%s\": %llu bytes, then %llu", state->name,
                            (unsigned long long)length, (unsigned long long)sent);
     return status;
 }
 
-static adl_status send_pending(adl_context *ctx, const adli_ckpt_value *value)
+static adl_status send_pending(flow *out, const adli_ckpt_value *value)
 {
     adl_sink sink;
     adli_sink_init(&sink, UINT64_MAX);
     sink.drain = broadcast;
-    sink.drain_user = ctx;
-    adl_status status = send_head(ctx, value->name, value->length);
+    sink.drain_user = out;
+    adl_status status = send_head(out, value->name, value->length);
     if (status == ADL_OK)
         status = adl_sink_write(&sink, value->data, value->length);
     if (status == ADL_OK)
@@ -191,16 +239,17 @@ static adl_status send_pending(adl_context *ctx, const adli_ckpt_value *value)
 }
 
 /* What is not a state: does the job save, and, for one that joins, what has the program called. */
-static adl_status send_rest(adl_context *ctx, bool joins)
+static adl_status send_rest(flow *out, bool joins)
 {
+    adl_context *ctx = out->ctx;
     size_t length = 0;
     uint8_t saves = ctx->saves;
     uint8_t *log = joins ? adli_replay_encode(ctx->replay, &length) : NULL;
     adl_status status = log || !joins
-                            ? broadcast(ctx, &saves, 1)
+                            ? broadcast(out, &saves, 1)
                             : adli_fail(ADL_ESTATE, "the log of collective calls ran over");
     if (status == ADL_OK)
-        status = broadcast(ctx, log ? log : (const uint8_t *)"", length);
+        status = broadcast(out, log ? log : (const uint8_t *)"", length);
     free(log);
     return status;
 }
@@ -208,30 +257,34 @@ static adl_status send_rest(adl_context *ctx, bool joins)
 static adl_status send_all(adl_context *ctx, bool joins)
 {
     adl_checkpoint *store = ctx->store;
-    adl_status status = send_rest(ctx, joins);
+    flow out = {.ctx = ctx};
+    adl_status status = send_rest(&out, joins);
     for (size_t i = 0; status == ADL_OK && i < store->states_count; i++)
-        status = send_state(ctx, store->states[i]);
+        status = send_state(&out, store->states[i]);
     for (size_t i = 0; status == ADL_OK && i < store->pending_count; i++)
         if (!adli_checkpoint_find(store, store->pending[i]->name))
-            status = send_pending(ctx, store->pending[i]);
-    return status == ADL_OK ? send_head(ctx, "", no_more) : status;
+            status = send_pending(&out, store->pending[i]);
+    if (status == ADL_OK)
+        status = send_head(&out, "", no_more);
+    if (status == ADL_OK)
+        status = end_broadcasts(&out);
+    flow_fini(&out);
+    return status;
 }
 
 /* ---- the others -------------------------------------------------------------------------------- */
 
-/* What rank 0 broadcasts next, until the next call. */
-typedef struct inflow {
-    adl_context *ctx;
-    void *piece;
-} inflow;
-
+/* What rank 0 broadcasts next, until the next call. More are begun, so that it does not wait for what is done here. */
 static adl_status receive(void *user, const unsigned char **data, size_t *length)
 {
-    inflow *in = user;
-    free(in->piece);
-    in->piece = NULL;
-    adl_status status = adl_group_broadcast(in->ctx->group, NULL, 0, &in->piece, length);
-    *data = in->piece;
+    flow *in = user;
+    const void *bytes = NULL;
+    adl_status status = ADL_OK;
+    while (status == ADL_OK && in->count < AHEAD)
+        status = begin(in, NULL, 0);
+    if (status == ADL_OK)
+        status = end_oldest(in, &bytes, length);
+    *data = bytes;
     return status;
 }
 
@@ -278,7 +331,7 @@ static adl_status load(adl_context *ctx, const char *name, adl_source *source)
     return status == ADL_OK ? ADL_OK : adli_wrap(status, "state \"%s\": load", name);
 }
 
-static adl_status receive_rest(inflow *in, bool lacking)
+static adl_status receive_rest(flow *in, bool lacking)
 {
     const unsigned char *data;
     size_t length;
@@ -298,7 +351,7 @@ static adl_status receive_rest(inflow *in, bool lacking)
 
 static adl_status receive_all(adl_context *ctx, bool lacking)
 {
-    inflow in = {.ctx = ctx};
+    flow in = {.ctx = ctx};
     const unsigned char *data;
     size_t length;
     adl_status status = receive_rest(&in, lacking);
@@ -318,7 +371,9 @@ static adl_status receive_all(adl_context *ctx, bool lacking)
         status = lacking ? load(ctx, name, &source) : skip(&source);
         free(source.gathered);
     }
-    free(in.piece);
+    while (status == ADL_OK && in.count > 0)
+        status = end_oldest(&in, NULL, NULL);
+    flow_fini(&in);
     return status;
 }
 

@@ -16,6 +16,8 @@ enum {
     ADLI_WISH_NEWS = 4,      /* there is a next world to hear of (regroup.h) */
     ADLI_WISH_WAIT = 8,      /* its group is still forming here */
     ADLI_WISH_DROP = 16,     /* it did not form here */
+    ADLI_WISH_SUMS = 32,     /* there are accumulators (sums.h) */
+    ADLI_WISH_MARK = 64,     /* what was added to them is to be shared */
     ADLI_VOTE_LOOP_MAX = 64, /* bytes of a loop's name, with the NUL; a longer one is cut */
 };
 
