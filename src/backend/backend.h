@@ -16,7 +16,7 @@
  *   - results stay until forget.
  *
  * Threads: a backend belongs to one thread, except event_fd's descriptor and the job's files (put_source,
- * copy_source, open_log, open_file), which any thread may ask for. No call blocks for longer than a process start. */
+ * copy_source, open_log, open_file), which any thread may ask for, and use, which is for one thread, whichever. No call blocks for longer than a process start. */
 #ifndef ADLI_BACKEND_H
 #define ADLI_BACKEND_H
 
@@ -40,6 +40,8 @@ typedef struct adli_backend_node {
     const char *address;     /* where its replicas are reached */
     bool ready;              /* false: lost, or leaving: nothing is started there */
     bool preemptible;        /* a spot node */
+    double price;            /* per hour; 0: not known */
+    bool addable;            /* one of its kind is what scale adds */
     int resource_count;
     const char *resource_names[ADLI_NODE_RESOURCES_MAX];
     int64_t resource_amounts[ADLI_NODE_RESOURCES_MAX];
@@ -64,10 +66,11 @@ typedef struct adli_start {
     const char *pod;     /* the pod template of the job file (its spec.template) as JSON */
     const char *const
         *env; /* "NAME=value", NULL at the end: the scheduler's, which win over the pod's. The
-                               rank's variables (ADAPTDL_REPLICA_RANK, _NUM_REPLICAS, _NUM_NODES, _NUM_RESTARTS,
-                               _MASTER_ADDR, _MASTER_PORT), the directories' and the devices are the backend's */
+                               member's variables (ADAPTDL_MEMBER, _JOIN, _REPLICA_RANK, _NUM_REPLICAS, _NUM_NODES,
+                               _NUM_RESTARTS, _MASTER_ADDR, _MASTER_PORT), the directories' and the devices are the backend's */
     const char *const *defaults; /* the same, for what the pod does not set; may be NULL */
     const char *ns, *name;       /* the job's, for what people see; NULL: nobody knows */
+    bool joins; /* others of the group are training: these join them (ADAPTDL_JOIN=1) */
 } adli_start;
 
 #define ADLI_START_INIT                                                                            \
@@ -101,6 +104,13 @@ const char *adli_cause_name(adli_cause cause);
 /* NONE when there is none of that name. */
 adli_cause adli_cause_named(const char *name);
 
+/* A member, and the node that it was started on. */
+typedef struct adli_meet {
+    const char *uid;
+    int group, member;
+    const char *node;
+} adli_meet;
+
 typedef struct adli_member_view {
     int member;
     adli_member_state state;
@@ -110,6 +120,16 @@ typedef struct adli_member_view {
     char address[64];  /* where it can be reached, once it runs */
     double ended_s;    /* when it ended, in seconds since 1970; 0: it has not, or that is unknown */
 } adli_member_view;
+
+/* What a member uses. */
+typedef struct adli_member_use {
+    char uid[64]; /* given: which */
+    int group, member;
+    double cpu_s; /* processor time since its start, its children's included; NAN: not known */
+    int64_t memory_bytes; /* now, what its processes share counted once; -1: not known */
+    double gpus; /* how many GPUs it keeps busy, 0.5: one for half of the time; NAN: not known */
+    int64_t gpu_memory_bytes; /* -1: not known */
+} adli_member_use;
 
 /* A file of a job, or what is in one of its directories. */
 typedef struct adli_entry {
@@ -153,6 +173,11 @@ typedef struct adli_backend_ops {
      * CANNOT_RUN. */
     adl_status (*start)(void *self, const adli_start *start);
 
+    /* Where this member, which runs, can listen as rank 0 of another world of its group: an address that the others
+     * reach, and a port that nobody has. NULL: members of this backend do not change their world while they run.
+     * ENOENT: it does not run. EIO. */
+    adl_status (*meet)(void *self, const adli_meet *who, char *address, size_t size, int *port);
+
     /* Asks a member of the group, or all that are alive, to stop: SIGTERM to the replica alone, its children are
      * its own to stop; one that cannot answer because it is stopped (SIGSTOP) is killed at once. kill: SIGKILL
      * to it and all its descendants. What of it nobody has started yet never will be: INTERRUPTED,
@@ -163,6 +188,10 @@ typedef struct adli_backend_ops {
      * group was started (or it was forgotten). */
     adl_status (*observe)(void *self, const char *uid, int group, adli_member_view *views,
                           int capacity, int *count);
+
+    /* Fills uses[count]: what these use now. NULL: the backend cannot tell. May take as long as a look at all
+     * processes of the machine. */
+    void (*use)(void *self, adli_member_use *uses, int count);
 
     /* The group is over and its results are stored: lets go of everything but its logs. Whatever is
      * still alive of it is killed. Harmless for an unknown group. */
@@ -177,6 +206,9 @@ typedef struct adli_backend_ops {
     /* Readable when observe or nodes may tell something new; drain_events makes it quiet. */
     int (*event_fd)(void *self);
     void (*drain_events)(void *self);
+
+    /* May jobs of this namespace run here? EINVAL says why not. NULL: of every one. Any thread. */
+    adl_status (*admit)(void *self, const char *ns);
 
     /* The files of the job's image are in this folder of ours, which the backend takes (it is gone afterwards).
      * Again: replaces what was there. */
@@ -212,6 +244,8 @@ typedef struct adli_backend_options {
     size_t size;                    /* of this struct */
     const char *state_dir;          /* the daemon's */
     const struct adli_nodes *nodes; /* declared; none: the backend finds its own */
+    int64_t log_bytes; /* kept of each member's output, about, where the backend keeps it; 0: all */
+    const char *users; /* the local one's namespaceUsers; NULL: none */
 } adli_backend_options;
 
 #define ADLI_BACKEND_OPTIONS_INIT                                                                  \

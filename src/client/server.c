@@ -98,9 +98,9 @@ adl_status adli_server_init(adli_server *out, const char *address, const char *s
 
 void adli_server_fini(adli_server *server)
 {
-    free(server->url);
-    free(server->socket_path);
-    free(server->token);
-    free(server->ca_file);
+    char *const texts[] = {server->url, server->socket_path, server->token, server->ca_file,
+                           server->ca,  server->certificate, server->key,   server->own_token};
+    for (size_t i = 0; i < ADLI_COUNT(texts); i++)
+        free(texts[i]);
     *server = (adli_server){0};
 }

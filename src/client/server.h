@@ -5,12 +5,18 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 /* All texts are the struct's own. */
 typedef struct adli_server {
     char *url;         /* "http://HOST:PORT"; for a socket "http://localhost" */
     char *socket_path; /* NULL: TCP */
     char *token;       /* NULL: none */
     char *ca_file;     /* certificates to trust; NULL: the system's */
+    /* of a Kubernetes API server; PEM texts, NULL: none */
+    char *ca, *certificate, *key;
+    char *own_token; /* the scheduler's, where the API server takes Authorization; NULL: none */
+    bool insecure;   /* the certificate is not checked */
 } adli_server;
 
 /* address: "unix:PATH", "http://HOST:PORT" or "https://HOST:PORT"; NULL: $ADAPTDL_SERVER, else

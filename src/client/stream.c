@@ -11,7 +11,13 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { CONNECT_TIMEOUT_MS = 10000, POLL_MS = 100, ANSWER_MAX = 256 << 20, ERROR_MAX = 1 << 16 };
+enum {
+    CONNECT_TIMEOUT_MS = 10000,
+    POLL_MS = 100,
+    ANSWER_MAX = 256 << 20,
+    ERROR_MAX = 1 << 16,
+    HEADER_MAX = 16384
+};
 
 struct adli_streams {
     const adli_server *server;
@@ -117,12 +123,16 @@ static size_t give_body(char *data, size_t size, size_t count, void *user)
 
 static adl_status add_header(adli_stream *stream, const char *name, const char *value)
 {
-    char text[2048];
+    adli_buf text;
     if (!value)
         return ADL_OK;
-    if ((size_t)snprintf(text, sizeof text, "%s: %s", name, value) >= sizeof text)
+    adli_buf_init(&text, HEADER_MAX);
+    adli_buf_printf(&text, "%s: %s", name, value);
+    bool fits = adli_buf_check(&text) == ADL_OK;
+    struct curl_slist *longer = fits ? curl_slist_append(stream->headers, text.data) : NULL;
+    adli_buf_fini(&text);
+    if (!fits)
         return adli_fail(ADL_EINVAL, "header %s: the value is too long", name);
-    struct curl_slist *longer = curl_slist_append(stream->headers, text);
     if (!longer)
         return adli_fail_memory("HTTP headers");
     stream->headers = longer;
@@ -131,9 +141,10 @@ static adl_status add_header(adli_stream *stream, const char *name, const char *
 
 static adl_status set_headers(adli_stream *stream, const adli_stream_request *request)
 {
-    const char *token = stream->set->server->token;
+    const adli_server *server = stream->set->server;
+    const char *token = server->token;
     bool body = request->body || request->body_bytes > 0;
-    char bearer[1024];
+    char bearer[HEADER_MAX];
     if (token && (size_t)snprintf(bearer, sizeof bearer, "Bearer %s", token) >= sizeof bearer)
         return adli_fail(ADL_EINVAL, "ADAPTDL_TOKEN: too long");
     stream->headers = curl_slist_append(NULL, "Expect:"); /* no waiting for 100 Continue */
@@ -146,6 +157,9 @@ static adl_status set_headers(adli_stream *stream, const adli_stream_request *re
         status = add_header(stream, "Last-Event-ID", request->last_event_id);
     if (status == ADL_OK && token)
         status = add_header(stream, "Authorization", bearer);
+    if (status == ADL_OK)
+        status = add_header(stream, "X-Adaptdl-Token", server->own_token);
+    explicit_bzero(bearer, sizeof bearer);
     return status;
 }
 
@@ -172,6 +186,29 @@ static adl_status set_body(adli_stream *stream, const adli_stream_request *reque
     return ADL_OK;
 }
 
+static void set_blob(CURL *easy, CURLoption option, char *text)
+{
+    if (!text)
+        return;
+    struct curl_blob blob = {.data = text, .len = strlen(text), .flags = CURL_BLOB_COPY};
+    curl_easy_setopt(easy, option, &blob);
+}
+
+static void set_trust(CURL *easy, const adli_server *server)
+{
+    if (server->ca_file)
+        curl_easy_setopt(easy, CURLOPT_CAINFO, server->ca_file);
+    set_blob(easy, CURLOPT_CAINFO_BLOB, server->ca);
+    if (server->ca) /* and nobody whom the machine trusts besides */
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    set_blob(easy, CURLOPT_SSLCERT_BLOB, server->certificate);
+    set_blob(easy, CURLOPT_SSLKEY_BLOB, server->key);
+    if (server->insecure) {
+        curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+        curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
+}
+
 static adl_status set_target(adli_stream *stream, const adli_stream_request *request)
 {
     const adli_server *server = stream->set->server;
@@ -193,8 +230,7 @@ static adl_status set_target(adli_stream *stream, const adli_stream_request *req
         curl_easy_setopt(stream->easy, CURLOPT_UNIX_SOCKET_PATH, server->socket_path);
         curl_easy_setopt(stream->easy, CURLOPT_PROXY, "");
     }
-    if (server->ca_file)
-        curl_easy_setopt(stream->easy, CURLOPT_CAINFO, server->ca_file);
+    set_trust(stream->easy, server);
     return status;
 }
 

@@ -231,6 +231,13 @@ static adl_status read_config(const adli_doc *doc, adli_config *out)
     adli_field tls = adli_field_get(&root, "tls");
     if (status == ADL_OK && !*out->tls_certificate != !*out->tls_key)
         status = adli_field_fail(&tls, "certificate and key go together");
+    adli_field sizes = adli_field_get(&root, "autoscale");
+    bool scales = out->autoscale.max_nodes > 0;
+    if (status == ADL_OK && scales && out->autoscale.min_nodes > out->autoscale.max_nodes)
+        status = adli_field_fail(&sizes, "minNodes %d is above maxNodes %d",
+                                 out->autoscale.min_nodes, out->autoscale.max_nodes);
+    if (status == ADL_OK && scales && out->autoscale.low_utility > out->autoscale.high_utility)
+        status = adli_field_fail(&sizes, "lowUtility is above highUtility");
     adli_field file = adli_field_get(&root, "nodesFile");
     if (status == ADL_OK && *out->nodes_file) {
         if (out->nodes.count > 0)

@@ -36,6 +36,7 @@ typedef struct adli_config {
     bool listen_insecure; /* without TLS on addresses that other machines reach */
     char *tls_certificate, *tls_key;
     char *token_file;
+    char *namespace_users; /* "NAMESPACE=USER, ..."; "": all jobs run as the daemon's user */
 
     struct {
         int64_t max_body_bytes;   /* of a request */
@@ -45,6 +46,8 @@ typedef struct adli_config {
         double requests_per_second; /* of one client; 0: no limit */
         int burst;                  /* requests at once before that counts */
         double idle_s;              /* a connection on which nothing moves is closed */
+        int64_t max_log_bytes;      /* kept of a replica's output, and of daemon.log; 0: all */
+        int64_t reserve_bytes;      /* of the disk, for when it is full */
     } limits;
 
     struct {
@@ -54,12 +57,26 @@ typedef struct adli_config {
         int finished_jobs; /* kept in all; the oldest are removed with their files */
     } store;
     double history_s; /* between samples of a job */
+    double use_s;     /* between looks at what replicas use; 0: none */
 
     struct {
         char *ns;         /* whose jobs; "": all */
         char *listen;     /* where pods reach the scheduler */
         char *supervisor; /* the URL that they are told; "": that of the service */
+        char *webhook;    /* where the API server reaches the admission webhook */
+        char *api;        /* where people reach it through the API server; "": nowhere */
+        bool tokens;      /* replicas must show that of their job */
+        char *resources;  /* of jobs that name none, as JSON; "": none */
+        char *pod_patch, *container_patch; /* JSON patches to each; "": none */
     } kubernetes;
+
+    struct {
+        int min_nodes, max_nodes; /* max_nodes 0: none is added */
+        double low_utility, high_utility;
+        double node_price, budget; /* per hour */
+        char *image;               /* of placeholders; "": the operator's own */
+        char *selector;            /* "KEY=VALUE,...": labels of nodes that are added */
+    } autoscale;
 
     adli_nodes nodes; /* none: this machine as it is */
     char *nodes_file; /* already read into nodes */

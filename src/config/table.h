@@ -26,7 +26,7 @@ typedef struct adli_constant {
     const char *meaning;
 } adli_constant;
 
-enum { ADLI_CONSTANTS = 32 };
+enum { ADLI_CONSTANTS = 50 };
 extern const adli_constant adli_constants[ADLI_CONSTANTS];
 
 static inline void *adli_constant_slot(const adli_constant *c, adli_config *config)

@@ -35,7 +35,7 @@ void adli_on_connection(void *user, struct MHD_Connection *mhd, void **context,
     }
 }
 
-static conn *conn_of(struct MHD_Connection *mhd)
+conn *adli_conn_of(struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -44,11 +44,13 @@ static conn *conn_of(struct MHD_Connection *mhd)
 
 void *adli_on_uri(void *user, const char *uri, struct MHD_Connection *mhd)
 {
-    conn *c = conn_of(mhd);
+    conn *c = adli_conn_of(mhd);
     (void)user;
     if (!c)
         return NULL;
     adli_request_reset(&c->request);
+    c->request.uri = uri;
+    c->request.uri_length = strlen(uri);
     adli_conn_state(c, CONN_HEADERS, 0);
     adl_status status = adli_target_parse(&c->request.target, uri);
     if (status != ADL_OK) {
@@ -61,7 +63,7 @@ void *adli_on_uri(void *user, const char *uri, struct MHD_Connection *mhd)
 void adli_on_completed(void *user, struct MHD_Connection *mhd, void **context,
                        enum MHD_RequestTerminationCode why)
 {
-    conn *c = conn_of(mhd);
+    conn *c = adli_conn_of(mhd);
     (void)user, (void)context, (void)why;
     if (!c)
         return;
@@ -135,37 +137,10 @@ static bool find_route(adli_httpd_request *request)
 }
 
 /* What two programs in a row may read differently, and so take for two requests or another one's. */
-typedef struct framing {
-    int hosts, lengths, encodings;
-    bool control; /* a control character in a name or a value */
-} framing;
-
-static enum MHD_Result note_header(void *user, enum MHD_ValueKind kind, const char *key,
-                                   size_t key_size, const char *value, size_t value_size)
+static bool is_framed_clearly(adli_httpd_request *request, const char *method, const char *version)
 {
-    framing *seen = user;
-    (void)kind;
-    seen->hosts += strcasecmp(key, "Host") == 0;
-    seen->lengths += strcasecmp(key, "Content-Length") == 0;
-    seen->encodings += strcasecmp(key, "Transfer-Encoding") == 0;
-    for (size_t i = 0; i < key_size; i++)
-        seen->control |= (unsigned char)key[i] < ' ';
-    for (size_t i = 0; i < value_size; i++)
-        seen->control |= (unsigned char)value[i] < ' ' && value[i] != '\t';
-    return MHD_YES;
-}
-
-static bool is_framed_clearly(adli_httpd_request *request)
-{
-    framing seen = {0};
-    MHD_get_connection_values_n(request->conn->mhd, MHD_HEADER_KIND, note_header, &seen);
-    const char *wrong = seen.hosts > 1       ? "more than one Host"
-                        : seen.lengths > 1   ? "more than one Content-Length"
-                        : seen.encodings > 1 ? "more than one Transfer-Encoding"
-                        : seen.lengths && seen.encodings
-                            ? "both Content-Length and Transfer-Encoding"
-                        : seen.control ? "a control character in the headers"
-                                       : NULL;
+    adli_head head = {request->conn->mhd, method, request->uri, version, request->uri_length};
+    const char *wrong = adli_head_wrong(&head);
     if (!wrong)
         return true;
     adli_httpd_answer_error(request, 400, "%s", wrong);
@@ -189,6 +164,10 @@ static void look_at_headers(adli_httpd_request *request)
     const char *authorization = adli_httpd_header(request, "Authorization");
     if (authorization && !adli_target_credentials(authorization, request->token, TOKEN_MAX))
         request->token[0] = '\0';
+    /* what a proxy that takes Authorization for itself lets through */
+    const char *own = adli_httpd_header(request, "X-Adaptdl-Token");
+    if (own && strlen(own) < TOKEN_MAX)
+        strcpy(request->token, own);
     request->body_max = (int64_t)request->route->body_max;
     if (httpd->options.check)
         httpd->options.check(httpd->options.user, request, request->route);
@@ -217,13 +196,13 @@ static bool expect_body(adli_httpd_request *request)
     return request->answer == ANSWER_NONE || (!chunked && declared <= DROP_MAX);
 }
 
-static enum MHD_Result begin(adli_httpd_request *request, const char *method)
+static enum MHD_Result begin(adli_httpd_request *request, const char *method, const char *version)
 {
     request->begun = true;
     request->arrived_s = adli_monotonic_s();
     request->method = strcmp(method, "HEAD") == 0 ? "GET" : method;
     adli_conn_state(request->conn, CONN_BODY, 0);
-    if (!is_framed_clearly(request))
+    if (!is_framed_clearly(request, method, version))
         return adli_request_send(request); /* where its body ends nobody knows */
     look_at_headers(request);
     return expect_body(request) ? MHD_YES : adli_request_send(request);
@@ -273,13 +252,13 @@ enum MHD_Result adli_on_access(void *user, struct MHD_Connection *mhd, const cha
                                const char *method, const char *version, const char *upload,
                                size_t *upload_size, void **context)
 {
-    conn *c = conn_of(mhd);
-    (void)user, (void)url, (void)version, (void)context;
+    conn *c = adli_conn_of(mhd);
+    (void)user, (void)url, (void)context;
     if (!c || adli_conn_doomed(c))
         return MHD_NO;
     adli_httpd_request *request = &c->request;
     if (!request->begun)
-        return begin(request, method);
+        return begin(request, method, version);
     if (*upload_size > 0) {
         size_t length = *upload_size;
         *upload_size = 0;

@@ -7,8 +7,8 @@
  * long; when all connections are taken, or all that one address may have, the one that has waited longest
  * gives way: one whose client has not shown a valid token, if there is any, else one without a request.
  *
- * Requests that libmicrohttpd itself refuses (not HTTP, headers beyond the limit) are answered with a
- * short HTML page and 400, 413, 414, 431, 501 or 505; everything else is JSON. */
+ * All errors are JSON, those of requests that libmicrohttpd itself refuses (not HTTP, headers beyond the limit: 400,
+ * 413, 414, 431, 501 or 505) too. */
 #ifndef ADLI_HTTPD_H
 #define ADLI_HTTPD_H
 
@@ -112,13 +112,16 @@ void adli_httpd_wait_until(adli_httpd_request *request, double monotonic_s);
 /* True once the server is ending: what waits should answer now. */
 bool adli_httpd_ending(const adli_httpd_request *request);
 
+enum { ADLI_HTTPD_CLASSES = 3 };
+
 typedef struct adli_httpd_route {
     const char *method; /* "GET" also serves HEAD */
     const char *path;   /* "/jobs/{}/x": {} is one segment; a final asterisk, any rest */
     unsigned doors;     /* bits 1 << listener id: where it exists */
     int access;         /* for the check */
     size_t body_max;    /* 0: no body is wanted (one that comes is dropped, up to 64 KiB) */
-    bool slow;          /* run by a worker thread, because it may wait for a disk */
+    int slow; /* 0: at once; 1 .. ADLI_HTTPD_CLASSES: by a worker thread of that class, because it may wait for a disk.
+               * One class never waits for another's */
     adli_httpd_verdict (*handle)(void *user, adli_httpd_request *request);
 } adli_httpd_route;
 
@@ -137,7 +140,7 @@ typedef struct adli_httpd_options {
      * NULL. Must not block. */
     void (*check)(void *user, adli_httpd_request *request, const adli_httpd_route *route);
     void *user;
-    int workers;              /* threads for slow routes; 0: 2 */
+    int workers;              /* threads for each class of slow routes; 0: 2 */
     const char *const *extra; /* headers of every answer that does not set them itself: name, value,
                                  name, value ..., NULL; may be NULL */
 } adli_httpd_options;
@@ -148,7 +151,7 @@ typedef struct adli_httpd_listener {
     const char *address;     /* ... "ADDR:PORT", "[ADDR6]:PORT" */
     const char *tls_cert, *tls_key;
     const char *const *hosts; /* names that the Host header may carry besides IP addresses and
-                                 localhost, NULL at the end; NULL: none */
+                                 localhost ("*": any), NULL at the end; NULL: none */
     int threads;              /* 0: 2 */
     adli_httpd_limits limits;
 } adli_httpd_listener;

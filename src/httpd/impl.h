@@ -15,6 +15,13 @@
 
 enum { DOORS_MAX = 8, HEADERS_MAX = 8, TOKEN_MAX = 256, CODE_CLASSES = 6 };
 
+/* What is refused by us (head.c) is refused in JSON; versions that keep heads otherwise are asked to be strict. */
+#if MHD_VERSION >= 0x00097701
+#define ADLI_STRICTNESS MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1
+#else
+#define ADLI_STRICTNESS MHD_OPTION_STRICT_FOR_CLIENT, 0
+#endif
+
 typedef struct door door;
 typedef struct conn conn;
 
@@ -30,7 +37,9 @@ typedef enum answer_kind {
 struct adli_httpd_request {
     conn *conn;
     const char *method;
-    bool begun; /* the headers were looked at */
+    bool begun;      /* the headers were looked at */
+    const char *uri; /* as it came, where it came; only until then */
+    size_t uri_length;
     adli_target target;
     int refusal_code; /* what is wrong with the target; 0: nothing */
     char refusal[96];
@@ -123,10 +132,13 @@ struct adli_httpd {
     bool halted; /* the threads end */
     httpd_counters counters;
 
-    pthread_cond_t work_there;
+    struct work_class {
+        adli_httpd *httpd;
+        pthread_cond_t there;
+        conn *first, *last;
+    } classes[ADLI_HTTPD_CLASSES]; /* [route.slow - 1] */
     pthread_t *workers;
     int worker_count;
-    conn *work_first, *work_last;
 };
 
 /* ---- table.c: connections, waiting, deadlines ---- */
@@ -137,6 +149,8 @@ bool adli_conn_admit(door *d, uint64_t client);
 void adli_conn_state(conn *c, conn_state state, int64_t moved);
 void adli_conn_known(conn *c);
 void adli_conn_moved(conn *c, int64_t bytes);
+/* One more answer with this code. */
+void adli_conn_counted(conn *c, int code);
 uint64_t adli_httpd_generation(adli_httpd *httpd);
 /* Suspends the connection unless something was woken since `generation` was read; then false, and the
  * caller looks again. */
@@ -154,14 +168,48 @@ void adli_work_stop(adli_httpd *httpd);
 /* Suspends the connection and queues it; false when the server is ending. */
 bool adli_work_push(conn *c);
 
+/* ---- head.c ---- */
+typedef struct adli_head {
+    struct MHD_Connection *mhd;
+    const char *method, *uri, *version; /* where the library has them */
+    size_t uri_length;
+} adli_head;
+/* What is wrong with the head, or could be read in two ways; NULL: nothing. */
+const char *adli_head_wrong(const adli_head *head);
+/* Every byte of it is where it should be. */
+bool adli_head_clean(const adli_head *head);
+
+/* ---- probe.c: what the library does with heads ---- */
+typedef enum head_trust {
+    HEAD_ONCE,   /* anything: a connection is good for one request */
+    HEAD_WALK,   /* keeps them so that head.c can walk over them */
+    HEAD_STRICT, /* refuses by itself what head.c would */
+} head_trust;
+/* Finds out, once. */
+void adli_head_learn(void);
+head_trust adli_head_trust(void);
+/* For tests. */
+void adli_head_assume(head_trust assumed);
+
+/* ---- refuse.c: what libmicrohttpd refuses by itself ---- */
+/* The library's MHD_queue_response; the name itself is what the library calls. */
+enum MHD_Result adli_queue(struct MHD_Connection *mhd, unsigned code,
+                           struct MHD_Response *response);
+
 /* ---- request.c ---- */
+/* The body of an error; initializes it. */
+void adli_error_text(adli_buf *body, int code, const char *message);
 void adli_request_reset(adli_httpd_request *request);
 /* Hands the answer to libmicrohttpd. */
 enum MHD_Result adli_request_send(adli_httpd_request *request);
+/* squeeze.c: bytes become gzip where the client wants that and it pays. */
+void adli_request_squeeze(adli_httpd_request *request);
+bool adli_accepts_gzip(const char *accept);
 /* Runs the handler until it has answered or waits. */
 enum MHD_Result adli_request_dispatch(adli_httpd_request *request);
 
 /* ---- exchange.c: the callbacks of libmicrohttpd ---- */
+conn *adli_conn_of(struct MHD_Connection *mhd);
 enum MHD_Result adli_on_access(void *user, struct MHD_Connection *mhd, const char *url,
                                const char *method, const char *version, const char *upload,
                                size_t *upload_size, void **context);

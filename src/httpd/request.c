@@ -173,6 +173,19 @@ void adli_httpd_answer_file(adli_httpd_request *request, const char *content_typ
     request->size = size;
 }
 
+void adli_error_text(adli_buf *body, int code, const char *message)
+{
+    adli_buf_init(body, 16384);
+    adli_jw_spaced(body);
+    adli_jw_open(body, NULL, '{');
+    adli_jw_open(body, "error", '{');
+    adli_jw_int(body, "code", code);
+    adli_jw_text(body, "message", message);
+    adli_jw_close(body, '}');
+    adli_jw_close(body, '}');
+    adli_buf_puts(body, "\n");
+}
+
 void adli_httpd_answer_error(adli_httpd_request *request, int code, const char *format, ...)
 {
     char message[1024];
@@ -182,15 +195,7 @@ void adli_httpd_answer_error(adli_httpd_request *request, int code, const char *
     va_end(args);
     adli_target_printable(message); /* it may quote the client, and may have been cut */
     adli_buf body;
-    adli_buf_init(&body, 16384);
-    adli_jw_spaced(&body);
-    adli_jw_open(&body, NULL, '{');
-    adli_jw_open(&body, "error", '{');
-    adli_jw_int(&body, "code", code);
-    adli_jw_text(&body, "message", message);
-    adli_jw_close(&body, '}');
-    adli_jw_close(&body, '}');
-    adli_buf_puts(&body, "\n");
+    adli_error_text(&body, code, message);
     adli_httpd_answer_take(request, code, "application/json", &body);
     adli_buf_fini(&body);
 }
@@ -309,14 +314,17 @@ static void add_headers(struct MHD_Response *response, const adli_httpd_request 
     for (int i = 0; i < request->header_count; i++)
         if (request->header_names[i] && request->header_values[i])
             MHD_add_response_header(response, request->header_names[i], request->header_values[i]);
-    if (atomic_load(&request->conn->door->httpd->ending))
+    /* Where chunks end the library is lenient about, too: what follows them is not taken for a request. */
+    if (atomic_load(&request->conn->door->httpd->ending) || adli_head_trust() == HEAD_ONCE ||
+        adli_httpd_header(request, "Transfer-Encoding"))
         MHD_add_response_header(response, "Connection", "close");
 }
 
 enum MHD_Result adli_request_send(adli_httpd_request *request)
 {
     conn *c = request->conn;
-    adli_httpd *httpd = c->door->httpd;
+    if (request->answer == ANSWER_BYTES)
+        adli_request_squeeze(request);
     struct MHD_Response *response = make_response(request);
     if (!response)
         return MHD_NO;
@@ -324,11 +332,9 @@ enum MHD_Result adli_request_send(adli_httpd_request *request)
     adli_conn_state(c, request->answer == ANSWER_STREAM ? CONN_STREAM : CONN_ANSWER, request->size);
     adli_say(ADL_LOG_DEBUG, "%s %s: %d", request->method,
              request->target.path ? request->target.path : "?", request->code);
-    enum MHD_Result result = MHD_queue_response(c->mhd, (unsigned)request->code, response);
+    enum MHD_Result result = adli_queue(c->mhd, (unsigned)request->code, response);
     MHD_destroy_response(response);
-    pthread_mutex_lock(&httpd->lock);
-    httpd->counters.by_class[request->code / 100 % CODE_CLASSES]++;
-    pthread_mutex_unlock(&httpd->lock);
+    adli_conn_counted(c, request->code);
     return result;
 }
 

@@ -28,11 +28,15 @@ adl_status adli_httpd_new(const adli_httpd_options *options, adli_httpd **out)
     if (!httpd)
         return adli_fail_memory("HTTP server");
     httpd->options = *options;
+    adli_head_learn();
     pthread_mutex_init(&httpd->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&httpd->tick, &monotonic);
-    pthread_cond_init(&httpd->work_there, NULL);
+    for (int i = 0; i < ADLI_HTTPD_CLASSES; i++) {
+        httpd->classes[i].httpd = httpd;
+        pthread_cond_init(&httpd->classes[i].there, NULL);
+    }
     pthread_condattr_destroy(&monotonic);
     adl_status status = adli_work_start(httpd);
     if (status == ADL_OK)
@@ -112,7 +116,7 @@ static adl_status start_daemon(door *d, int fd, const adli_buf *cert, const adli
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(limits->idle_s + 1), MHD_OPTION_NOTIFY_CONNECTION,
         adli_on_connection, d, MHD_OPTION_NOTIFY_COMPLETED, adli_on_completed, d,
         MHD_OPTION_URI_LOG_CALLBACK, adli_on_uri, d, MHD_OPTION_UNESCAPE_CALLBACK, leave_escapes, d,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, d->tls ? tls : tls + 2, MHD_OPTION_END);
+        ADLI_STRICTNESS, MHD_OPTION_ARRAY, d->tls ? tls : tls + 2, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     atomic_store(&d->started, true);
     d->message[strcspn(d->message, "\n")] = '\0';
@@ -200,7 +204,8 @@ void adli_httpd_free(adli_httpd *httpd)
     adli_work_stop(httpd);
     for (int i = 0; i < httpd->door_count; i++)
         close_door(&httpd->doors[i]);
-    pthread_cond_destroy(&httpd->work_there);
+    for (int i = 0; i < ADLI_HTTPD_CLASSES; i++)
+        pthread_cond_destroy(&httpd->classes[i].there);
     pthread_cond_destroy(&httpd->tick);
     pthread_mutex_destroy(&httpd->lock);
     free(httpd);

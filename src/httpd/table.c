@@ -201,6 +201,13 @@ void adli_conn_moved(conn *c, int64_t bytes)
     pthread_mutex_unlock(&c->door->httpd->lock);
 }
 
+void adli_conn_counted(conn *c, int code)
+{
+    pthread_mutex_lock(&c->door->httpd->lock);
+    c->door->httpd->counters.by_class[code / 100 % CODE_CLASSES]++;
+    pthread_mutex_unlock(&c->door->httpd->lock);
+}
+
 uint64_t adli_httpd_generation(adli_httpd *httpd)
 {
     pthread_mutex_lock(&httpd->lock);

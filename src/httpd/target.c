@@ -237,7 +237,7 @@ bool adli_target_host_allowed(const char *host, const char *const *names)
     if (inet_pton(AF_INET, name, &address) == 1 || strcasecmp(name, "localhost") == 0)
         return true;
     for (; names && *names; names++)
-        if (strcasecmp(name, *names) == 0)
+        if (strcmp(*names, "*") == 0 || strcasecmp(name, *names) == 0)
             return true;
     return false;
 }

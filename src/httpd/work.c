@@ -1,5 +1,6 @@
 /* Workers: handlers that may wait for a disk run here, with their connection suspended, so that an event
- * thread never holds up its other clients. */
+ * thread never holds up its other clients. Each class of work has workers of its own: unpacking uploads keeps no replica
+ * from reporting. */
 #include "httpd/impl.h"
 
 #include "base/mem.h"
@@ -24,17 +25,18 @@ static void run_one(adli_httpd *httpd, conn *c)
 
 static void *work(void *user)
 {
-    adli_httpd *httpd = user;
+    struct work_class *of = user;
+    adli_httpd *httpd = of->httpd;
     pthread_mutex_lock(&httpd->lock);
     for (;;) {
-        while (!httpd->work_first && !httpd->halted)
-            pthread_cond_wait(&httpd->work_there, &httpd->lock);
-        conn *c = httpd->work_first;
+        while (!of->first && !httpd->halted)
+            pthread_cond_wait(&of->there, &httpd->lock);
+        conn *c = of->first;
         if (!c)
             break;
-        httpd->work_first = c->work_next;
-        if (!httpd->work_first)
-            httpd->work_last = NULL;
+        of->first = c->work_next;
+        if (!of->first)
+            of->last = NULL;
         run_one(httpd, c);
     }
     pthread_mutex_unlock(&httpd->lock);
@@ -44,18 +46,19 @@ static void *work(void *user)
 bool adli_work_push(conn *c)
 {
     adli_httpd *httpd = c->door->httpd;
+    struct work_class *of = &httpd->classes[c->request.route->slow - 1];
     pthread_mutex_lock(&httpd->lock);
     bool pushed = !httpd->halted && !c->doomed;
     if (pushed) {
         c->state = CONN_WORK;
         c->work_next = NULL;
-        if (httpd->work_last)
-            httpd->work_last->work_next = c;
+        if (of->last)
+            of->last->work_next = c;
         else
-            httpd->work_first = c;
-        httpd->work_last = c;
+            of->first = c;
+        of->last = c;
         MHD_suspend_connection(c->mhd);
-        pthread_cond_signal(&httpd->work_there);
+        pthread_cond_signal(&of->there);
     }
     pthread_mutex_unlock(&httpd->lock);
     return pushed;
@@ -63,7 +66,7 @@ bool adli_work_push(conn *c)
 
 adl_status adli_work_start(adli_httpd *httpd)
 {
-    int count = httpd->options.workers > 0 ? httpd->options.workers : 2;
+    int count = ADLI_HTTPD_CLASSES * (httpd->options.workers > 0 ? httpd->options.workers : 2);
     sigset_t all, before;
     httpd->workers = adli_calloc((size_t)count, sizeof *httpd->workers);
     if (!httpd->workers)
@@ -73,7 +76,8 @@ adl_status adli_work_start(adli_httpd *httpd)
     int failure = pthread_create(&httpd->ticker, NULL, adli_httpd_tick, httpd);
     httpd->ticking = failure == 0;
     while (failure == 0 && httpd->worker_count < count) {
-        failure = pthread_create(&httpd->workers[httpd->worker_count], NULL, work, httpd);
+        failure = pthread_create(&httpd->workers[httpd->worker_count], NULL, work,
+                                 &httpd->classes[httpd->worker_count % ADLI_HTTPD_CLASSES]);
         httpd->worker_count += failure == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -84,7 +88,8 @@ void adli_work_stop(adli_httpd *httpd)
 {
     pthread_mutex_lock(&httpd->lock);
     httpd->halted = true;
-    pthread_cond_broadcast(&httpd->work_there);
+    for (int i = 0; i < ADLI_HTTPD_CLASSES; i++)
+        pthread_cond_broadcast(&httpd->classes[i].there);
     pthread_cond_signal(&httpd->tick);
     pthread_mutex_unlock(&httpd->lock);
     for (int i = 0; i < httpd->worker_count; i++)

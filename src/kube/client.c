@@ -292,6 +292,11 @@ static adl_status copy_config(const adli_kube_config *from, adli_kube_config *to
 adl_status adli_kube_open(const adli_kube_config *config, adli_kube **out)
 {
     *out = NULL;
+    if (config->exec) /* what it gives ends after minutes */
+        return adli_fail(ADL_EINVAL,
+                         "%s: a program that logs in is for people; the scheduler needs a service "
+                         "account, a token or a client certificate",
+                         config->source ? config->source : "kubeconfig");
     adli_kube *kube = adli_calloc(1, sizeof *kube);
     if (!kube)
         return adli_fail_memory("client");

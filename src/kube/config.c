@@ -10,17 +10,26 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_MAX = 1 << 20, PATH_SIZE = 4096 };
+enum { FILE_MAX = 1 << 20, PATH_SIZE = 4096, EXEC_WORDS_MAX = 1000 };
 
 static const char account[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+static void free_words(char **words)
+{
+    for (char **word = words; word && *word; word++)
+        free(*word);
+    free(words);
+}
+
 void adli_kube_config_fini(adli_kube_config *config)
 {
-    char **const texts[] = {&config->server, &config->ca,    &config->certificate,
-                            &config->key,    &config->token, &config->token_file,
-                            &config->ns};
+    char **const texts[] = {
+        &config->server,     &config->ca, &config->certificate, &config->key,    &config->token,
+        &config->token_file, &config->ns, &config->hint,        &config->source, &config->context};
     for (size_t i = 0; i < ADLI_COUNT(texts); i++)
         free(*texts[i]);
+    free_words(config->exec);
+    free_words(config->exec_env);
     *config = (adli_kube_config){0};
 }
 
@@ -37,8 +46,9 @@ static adl_status keep(char **slot, const char *text)
 /* What nobody set is "". */
 static adl_status settle(adli_kube_config *config)
 {
-    char **const texts[] = {&config->server, &config->ca,    &config->certificate,
-                            &config->key,    &config->token, &config->token_file};
+    char **const texts[] = {&config->server, &config->ca,     &config->certificate,
+                            &config->key,    &config->token,  &config->token_file,
+                            &config->hint,   &config->source, &config->context};
     adl_status status = ADL_OK;
     for (size_t i = 0; i < ADLI_COUNT(texts) && status == ADL_OK; i++)
         if (!*texts[i])
@@ -135,9 +145,72 @@ static adl_status read_cluster(const adli_field *cluster, const char *directory,
                             : status;
 }
 
+/* "NAME=VALUE" of {name, value}, or the text itself. */
+static adl_status read_word(const adli_field *item, bool pair, char **out)
+{
+    const char *name, *value;
+    adli_field part = pair ? adli_field_get(item, "name") : *item;
+    adl_status status = adli_field_text(&part, FILE_MAX, &name);
+    if (status != ADL_OK || !pair)
+        return status == ADL_OK ? keep(out, name) : status;
+    part = adli_field_get(item, "value");
+    status = adli_field_text(&part, FILE_MAX, &value);
+    if (status != ADL_OK)
+        return status;
+    size_t size = strlen(name) + strlen(value) + 2;
+    *out = adli_calloc(size, 1);
+    if (*out)
+        snprintf(*out, size, "%s=%s", name, value);
+    return *out ? ADL_OK : adli_fail_memory("kubeconfig");
+}
+
+/* The items of a list behind `first` (NULL: nothing), with NULL at the end. */
+static adl_status read_words(const adli_field *list, bool pairs, const char *first, char ***out)
+{
+    size_t count = adli_field_given(list) ? adli_field_count(list) : 0, used = 0;
+    adl_status status = ADL_OK;
+    if (count > EXEC_WORDS_MAX)
+        return adli_field_fail(list, "has more than %d items", EXEC_WORDS_MAX);
+    *out = adli_calloc(count + 2, sizeof(char *));
+    if (!*out)
+        return adli_fail_memory("kubeconfig");
+    if (first)
+        status = keep(&(*out)[used++], first);
+    for (size_t i = 0; i < count && status == ADL_OK; i++) {
+        adli_field item = adli_field_at(list, i);
+        status = read_word(&item, pairs, &(*out)[used++]);
+    }
+    return status;
+}
+
+/* A program that logs in. One with a slash in its name is looked for beside the file. */
+static adl_status read_exec(const adli_field *exec, const char *directory, adli_kube_config *out)
+{
+    const char *command, *version;
+    char path[PATH_SIZE];
+    adli_field named = adli_field_get(exec, "command"), api = adli_field_get(exec, "apiVersion"),
+               args = adli_field_get(exec, "args"), env = adli_field_get(exec, "env");
+    adl_status status = adli_field_text(&named, 2048, &command);
+    if (status == ADL_OK && !*command)
+        status = adli_field_fail(&named, "is empty");
+    if (status == ADL_OK)
+        status = adli_field_text(&api, 100, &version);
+    if (status == ADL_OK && strcmp(version, "client.authentication.k8s.io/v1") != 0 &&
+        strcmp(version, "client.authentication.k8s.io/v1beta1") != 0)
+        status = adli_field_fail(&api, "must be client.authentication.k8s.io/v1 or /v1beta1");
+    if (status != ADL_OK)
+        return status;
+    bool beside = strchr(command, '/') && *command != '/';
+    snprintf(path, sizeof path, "%s%s%s", beside ? directory : "", beside ? "/" : "", command);
+    status = read_words(&args, false, path, &out->exec);
+    if (status == ADL_OK)
+        status = read_words(&env, true, NULL, &out->exec_env);
+    return status == ADL_OK ? read_optional(exec, "installHint", &out->hint) : status;
+}
+
 static adl_status read_user(const adli_field *user, const char *directory, adli_kube_config *out)
 {
-    static const char *const others[] = {"exec", "auth-provider", "username"};
+    static const char *const others[] = {"auth-provider", "username"};
     adl_status status = read_pem(user, "client-certificate", directory, &out->certificate);
     if (status == ADL_OK)
         status = read_pem(user, "client-key", directory, &out->key);
@@ -146,11 +219,16 @@ static adl_status read_user(const adli_field *user, const char *directory, adli_
     if (status == ADL_OK)
         status = read_optional(user, "tokenFile", &out->token_file);
     bool known = out->certificate || out->token || out->token_file;
+    adli_field exec = adli_field_get(user, "exec");
+    if (status == ADL_OK && !known && adli_field_given(&exec)) {
+        status = read_exec(&exec, directory, out);
+        known = true;
+    }
     for (size_t i = 0; i < ADLI_COUNT(others) && status == ADL_OK && !known; i++) {
         adli_field other = adli_field_get(user, others[i]);
         if (adli_field_given(&other))
             status = adli_field_fail(&other, "this way of logging in is not supported: use a "
-                                             "client certificate or a token");
+                                             "client certificate, a token or exec");
     }
     return status;
 }
@@ -211,6 +289,10 @@ adl_status adli_kube_config_parse(const char *source, const char *directory, con
         status = adli_field_text(&current, 1024, &name);
     if (status == ADL_OK)
         status = read_context(&root, directory, name, out);
+    if (status == ADL_OK)
+        status = keep(&out->source, source);
+    if (status == ADL_OK)
+        status = keep(&out->context, name);
     if (status == ADL_OK) {
         status = settle(out);
         if (status != ADL_OK)
@@ -252,6 +334,8 @@ adl_status adli_kube_config_in_cluster(const char *directory, adli_kube_config *
              six ? "]" : "", port && *port ? port : "443");
     adl_status status = host && *host ? keep(&out->server, text)
                                       : adli_fail(ADL_ENOENT, "KUBERNETES_SERVICE_HOST is not set");
+    if (status == ADL_OK)
+        status = keep(&out->source, directory);
     snprintf(text, sizeof text, "%s/token", directory);
     if (status == ADL_OK)
         status = keep(&out->token_file, text);

@@ -155,3 +155,18 @@ adl_status adli_store_rescue(adli_store *store, const char *to)
     pthread_mutex_unlock(&store->read_lock);
     return status;
 }
+
+/* New pages go to the write-ahead log first, which is begun anew when they are in the database: it has room
+ * beyond its end. On it, unlike the database, SQLite has no locks that closing our descriptor would drop. */
+void adli_store_hold(adli_store *store, int64_t bytes)
+{
+    char path[4096 + 8];
+    if (snprintf(path, sizeof path, "%s-wal", store->path) >= (int)sizeof path)
+        return;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0)
+        errno = 0; /* it has what it has */
+    close(fd);
+}

@@ -54,6 +54,10 @@ static const char *const migrations[] = {
     " name TEXT NOT NULL, step INTEGER NOT NULL, time_s REAL NOT NULL, value REAL,"
     " PRIMARY KEY(uid, name, step)) WITHOUT ROWID;"
     "ALTER TABLE jobs ADD COLUMN reports_restart INTEGER NOT NULL DEFAULT -1;",
+    "ALTER TABLE jobs ADD COLUMN world TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE jobs ADD COLUMN resized TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE jobs ADD COLUMN resize_cost_s REAL NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN pin INTEGER NOT NULL DEFAULT 0;",
 };
 
 adl_status adli_store_failed(const adli_store *store, sqlite3 *db, const char *what)

@@ -38,6 +38,9 @@ ADL_MUST adl_status adli_store_rescue(adli_store *store, const char *to);
 void adli_store_begin(adli_store *store);
 ADL_MUST adl_status adli_store_commit(adli_store *store);
 void adli_store_rollback(adli_store *store);
+/* Blocks of the disk for the next so many bytes that are written: commits do not need more while the disk is full. Again
+ * and again: does nothing while it has them. Where the file system cannot, nothing is held. */
+void adli_store_hold(adli_store *store, int64_t bytes);
 
 /* What its user has asked for, as it is in the file; the last counts. */
 typedef enum adli_asked {
@@ -65,6 +68,11 @@ typedef struct adli_store_job {
     const char *hints;
     double restart_cost_s;
     int reports_restart; /* by adli_store_report_restart; -1: never */
+    /* resizing in place */
+    const char *world;    /* its processes and worlds as JSON; "": as it was started */
+    const char *resized;  /* how its size was last changed, for people */
+    double resize_cost_s; /* measured; 0: never */
+    int pin;              /* replicas, by adli_store_pin; 0: as the policy likes */
 } adli_store_job;
 
 /* A new job; uid, and namespace with name, must be new. */
@@ -73,6 +81,7 @@ void adli_store_add_job(adli_store *store, const adli_store_job *job);
 void adli_store_save_job(adli_store *store, const adli_store_job *job);
 void adli_store_hints(adli_store *store, const char *uid, const char *hints, double restart_cost_s);
 void adli_store_mark(adli_store *store, const char *uid, adli_asked asked);
+void adli_store_pin(adli_store *store, const char *uid, int replicas);
 /* With its decisions and samples. */
 void adli_store_remove_job(adli_store *store, const char *uid);
 /* All jobs in order of submission. A failure of each ends it. */

@@ -13,6 +13,7 @@ typedef enum adli_stmt {
     STMT_SAVE_JOB,
     STMT_HINTS,
     STMT_ASK,
+    STMT_PIN,
     STMT_REMOVE_JOB,
     STMT_DRAIN,
     STMT_UNDRAIN,

@@ -6,7 +6,8 @@
 #define LIFE                                                                                       \
     "phase=?2,grp=?3,failures=?4,killed=?5,group_started_s=?6,stop_since_s=?7,retry_at_s=?8,"      \
     "wanted=?9,placed=?10,started_s=?11,completed_s=?12,reason=?13,message=?14,last_change_s=?15," \
-    "accounted_s=?16,attained_s=?17,run_s=?18,active_sum=?19,active_weight=?20"
+    "accounted_s=?16,attained_s=?17,run_s=?18,active_sum=?19,active_weight=?20,"                   \
+    "world=?21,resized=?22,resize_cost_s=?23"
 
 const char *const adli_store_sql[STMT_COUNT] = {
     [STMT_ADD_JOB] = "INSERT INTO jobs(uid,ns,name,spec,token,secret,created_s,last_change_s,"
@@ -14,6 +15,7 @@ const char *const adli_store_sql[STMT_COUNT] = {
     [STMT_SAVE_JOB] = "UPDATE jobs SET " LIFE " WHERE uid=?1",
     [STMT_HINTS] = "UPDATE jobs SET hints=?2,restart_cost_s=?3 WHERE uid=?1",
     [STMT_ASK] = "UPDATE jobs SET deleted=?2 WHERE uid=?1", /* named when that was all there was */
+    [STMT_PIN] = "UPDATE jobs SET pin=?2 WHERE uid=?1",
     [STMT_REMOVE_JOB] = "DELETE FROM jobs WHERE uid=?1",
     [STMT_DRAIN] = "INSERT OR REPLACE INTO drained(node) VALUES(?1)",
     [STMT_UNDRAIN] = "DELETE FROM drained WHERE node=?1",
@@ -80,6 +82,9 @@ void adli_store_save_job(adli_store *store, const adli_store_job *job)
                               account->run_s,         account->active_sum,  account->active_weight};
     for (int i = 0; i < 6; i++)
         sqlite3_bind_double(stmt, 15 + i, numbers[i]);
+    adli_store_text(stmt, 21, job->world);
+    adli_store_text(stmt, 22, job->resized);
+    sqlite3_bind_double(stmt, 23, job->resize_cost_s);
     adli_store_run(store, stmt);
 }
 
@@ -106,6 +111,15 @@ void adli_store_mark(adli_store *store, const char *uid, adli_asked asked)
     adli_store_text(stmt, 1, uid);
     if (stmt)
         sqlite3_bind_int(stmt, 2, (int)asked);
+    adli_store_run(store, stmt);
+}
+
+void adli_store_pin(adli_store *store, const char *uid, int replicas)
+{
+    sqlite3_stmt *stmt = adli_store_stmt(store, STMT_PIN);
+    adli_store_text(stmt, 1, uid);
+    if (stmt)
+        sqlite3_bind_int(stmt, 2, replicas);
     adli_store_run(store, stmt);
 }
 
@@ -157,6 +171,10 @@ static adli_store_job read_job(sqlite3_stmt *stmt)
     job.hints = adli_store_column(stmt, at++);
     job.restart_cost_s = sqlite3_column_double(stmt, at++);
     job.reports_restart = sqlite3_column_int(stmt, at++);
+    job.world = adli_store_column(stmt, at++);
+    job.resized = adli_store_column(stmt, at++);
+    job.resize_cost_s = sqlite3_column_double(stmt, at++);
+    job.pin = sqlite3_column_int(stmt, at++);
     return job;
 }
 
@@ -170,7 +188,7 @@ adl_status adli_store_jobs(adli_store *store,
         "SELECT uid,ns,name,spec,token,secret,created_s,phase,grp,failures,killed,deleted,"
         "group_started_s,stop_since_s,retry_at_s,wanted,placed,started_s,completed_s,reason,"
         "message,last_change_s,accounted_s,attained_s,run_s,active_sum,active_weight,hints,"
-        "restart_cost_s,reports_restart FROM jobs ORDER BY seq",
+        "restart_cost_s,reports_restart,world,resized,resize_cost_s,pin FROM jobs ORDER BY seq",
         &status);
     int code = SQLITE_DONE;
     while (status == ADL_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW) {

@@ -118,6 +118,7 @@ static adli_k8s_pod *make_pod(adli_k8s_cache *cache, const char *key, const char
     if (pod) {
         pod->key = adli_strdup(key);
         pod->node = adli_strdup(node);
+        pod->since_s = adli_monotonic_s();
     }
     if (pod && pod->key && pod->node && tsearch(pod, &cache->pods, by_key))
         return pod;
@@ -141,6 +142,7 @@ void adli_k8s_cache_drop(adli_k8s_cache *cache, adli_k8s_pod *pod)
         }
     } else
         cache->nodes_stale = true;
+    cache->holders_stale |= pod->placeholder;
     free(pod->key);
     free(pod->node);
     free(pod);
@@ -177,13 +179,17 @@ static void update(adli_k8s_cache *cache, adli_k8s_pod *pod, const adli_k8s_pod_
                        pod->leaving != from->leaving || pod->forgotten != from->forgotten);
     cache->nodes_stale |=
         !pod->group && (pod->over != from->over || !same_amounts(&pod->requests, &requests));
+    cache->holders_stale |= pod->placeholder;
     pod->requests = requests;
     pod->over = from->over;
+    pod->grace_s = from->grace_s;
+    if (from->leaving && (!pod->leaving || pod->leaves_s != from->leaves_s))
+        pod->gone_s = adli_monotonic_s() + from->leaves_s;
+    pod->leaves_s = from->leaves_s;
     pod->forgotten = from->forgotten;
     pod->leaving = from->leaving;
     pod->stuck = from->stuck;
     pod->unplaced = from->unplaced;
-    pod->created_s = from->created_s;
     pod->absent = false;
     pod->seen = true;
     if (pod->group)
@@ -208,6 +214,8 @@ static void take(adli_k8s_cache *cache, const adli_k8s_pod_view *from)
         if (group)
             join_group(pod, group);
     }
+    pod->placeholder = from->placeholder && !pod->group && cache->holder_ns &&
+                       strcmp(from->ns, cache->holder_ns) == 0;
     cache->nodes_stale |= fresh && !ours;
     update(cache, pod, from);
 }
@@ -254,7 +262,6 @@ adl_status adli_k8s_cache_invent(adli_k8s_cache *cache, const char *key, const c
     pod->view = *view;
     pod->seen = true;
     pod->absent = absent;
-    pod->created_s = adli_clock_of(CLOCK_REALTIME);
     join_group(pod, group);
     adli_k8s_cache_tell(cache);
     return ADL_OK;
@@ -355,16 +362,29 @@ static void drop_node(adli_k8s_cache *cache, adli_k8s_node *node)
 {
     node_fini(node);
     *node = cache->nodes[--cache->node_count];
-    cache->nodes_stale = true;
+    cache->nodes_stale = cache->holders_stale = true;
     adli_k8s_cache_tell(cache);
 }
 
 static bool same_node(const adli_k8s_node *a, const adli_k8s_node *b)
 {
     return a->schedulable == b->schedulable && a->lost == b->lost &&
-           a->preemptible == b->preemptible && strcmp(a->hostname, b->hostname) == 0 &&
-           strcmp(a->device_type, b->device_type) == 0 && strcmp(a->address, b->address) == 0 &&
-           same_amounts(&a->allocatable, &b->allocatable);
+           a->preemptible == b->preemptible && a->notice_s == b->notice_s &&
+           a->addable == b->addable && a->price == b->price &&
+           strcmp(a->hostname, b->hostname) == 0 && strcmp(a->device_type, b->device_type) == 0 &&
+           strcmp(a->address, b->address) == 0 && same_amounts(&a->allocatable, &b->allocatable);
+}
+
+static bool selected(const adli_k8s_cache *cache, const json_t *labels)
+{
+    const char *key;
+    const json_t *value;
+    json_object_foreach(cache->holder_nodes, key, value)
+    {
+        if (!json_equal(json_object_get(labels, key), value))
+            return false;
+    }
+    return true;
 }
 
 static void take_node(adli_k8s_cache *cache, const adli_k8s_node_view *view)
@@ -377,6 +397,9 @@ static void take_node(adli_k8s_cache *cache, const adli_k8s_node_view *view)
                           .schedulable = view->schedulable,
                           .lost = view->lost,
                           .preemptible = view->preemptible,
+                          .price = view->price,
+                          .notice_s = view->notice_s,
+                          .addable = selected(cache, view->labels),
                           .seen = true};
     keep_amounts(cache, &view->allocatable, &node.allocatable);
     bool whole = node.name && node.hostname && node.device_type && node.address;
@@ -392,7 +415,7 @@ static void take_node(adli_k8s_cache *cache, const adli_k8s_node_view *view)
         old = &cache->nodes[cache->node_count++];
     *old = node;
     if (changed) { /* a kubelet reports every few seconds, mostly nothing */
-        cache->nodes_stale = true;
+        cache->nodes_stale = cache->holders_stale = true;
         adli_k8s_cache_tell(cache);
     }
 }
@@ -460,7 +483,8 @@ void adli_k8s_cache_sum(adli_k8s_cache *cache)
             continue;
         node->ours |= pod->group && pod->view.state <= ADLI_MEMBER_READY;
         adli_k8s_amounts *sum = &node->foreign;
-        for (int r = 0; !pod->group && r < pod->requests.count; r++) {
+        /* what placeholders take is kept free on all nodes, whether one is there or not */
+        for (int r = 0; !pod->group && !pod->placeholder && r < pod->requests.count; r++) {
             int at = 0;
             while (at < sum->count && sum->names[at] != pod->requests.names[r])
                 at++;
@@ -488,6 +512,25 @@ static void visit_group(const void *node, VISIT which, void *user)
     const walk *w = user;
     if (which == postorder || which == leaf)
         w->each(w->user, *(adli_k8s_group *const *)node);
+}
+
+typedef struct pod_walk {
+    void (*each)(void *user, adli_k8s_pod *pod);
+    void *user;
+} pod_walk;
+
+static void visit_pod(const void *node, VISIT which, void *user)
+{
+    const pod_walk *w = user;
+    if (which == postorder || which == leaf)
+        w->each(w->user, *(adli_k8s_pod *const *)node);
+}
+
+void adli_k8s_cache_each(adli_k8s_cache *cache, void (*each)(void *user, adli_k8s_pod *pod),
+                         void *user)
+{
+    pod_walk w = {each, user};
+    twalk_r(cache->pods, visit_pod, &w);
 }
 
 void adli_k8s_cache_walk(adli_k8s_cache *cache, void (*each)(void *user, adli_k8s_group *group),

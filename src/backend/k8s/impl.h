@@ -8,7 +8,12 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
-enum { ADLI_K8S_NAMES = 64, ADLI_K8S_PATH = 512 };
+enum {
+    ADLI_K8S_NAMES = 64,
+    ADLI_K8S_PATH = 512,
+    ADLI_K8S_PORT_FIRST = 47000,
+    ADLI_K8S_PORTS = 18000
+};
 
 typedef struct adli_k8s_group adli_k8s_group;
 
@@ -17,13 +22,18 @@ typedef struct adli_k8s_pod {
     char *key; /* "namespace/name" */
     char *node;
     bool over, seen;
+    bool placeholder; /* ours, but no member */
+    int grace_s;
     adli_k8s_amounts requests; /* names from the cache's table */
     /* ours */
     adli_k8s_group *group; /* NULL: somebody else's */
     TAILQ_ENTRY(adli_k8s_pod) link;
     bool forgotten, leaving, stuck, unplaced;
     bool absent; /* the server has it no more, or never took it: what is known stays */
-    double created_s;
+    double
+        since_s; /* monotonic: when it was first seen, whatever clocks say about when it was made */
+    int leaves_s;
+    double gone_s; /* monotonic: when it should have ended, since it was deleted; 0: it was not */
     adli_member_view view;
 } adli_k8s_pod;
 
@@ -38,6 +48,9 @@ struct adli_k8s_group {
 typedef struct adli_k8s_node {
     char *name, *hostname, *device_type, *address;
     bool schedulable, lost, preemptible, seen;
+    bool addable; /* has the labels of nodes that may be added */
+    double price;
+    int notice_s; /* it goes, in so long; 0: no notice */
     adli_k8s_amounts allocatable;
     adli_k8s_amounts foreign; /* scratch: what others take */
     bool ours;                /* scratch: a pod of ours is there */
@@ -52,10 +65,13 @@ typedef struct adli_k8s_cache {
     adli_k8s_node *nodes;
     size_t node_count, node_capacity;
     bool pods_listed, nodes_listed;
-    bool nodes_stale; /* something that nodes() tells has changed */
+    bool nodes_stale;   /* something that nodes() tells has changed */
+    bool holders_stale; /* placeholders may not be those that there should be */
     char *names[ADLI_K8S_NAMES];
     int name_count;
     char trouble[300];
+    const char *holder_ns; /* where placeholders are; NULL: there are none */
+    json_t *holder_nodes;  /* the labels of nodes that they wait for; NULL: any */
     /* Whether a pod that says so is of that job of ours; on the client's thread, under lock. */
     bool (*ours)(void *user, const char *ns, const char *uid);
     void *ours_user;
@@ -79,6 +95,9 @@ typedef struct k8s {
     adli_backend_node *views; /* what nodes() gave, and its texts */
     int view_count;
     json_t *view_texts;
+    int meetings;     /* places that meet() gave */
+    int wanted_nodes; /* -1: nobody said */
+    double hold_again_s;
 } k8s;
 
 /* ---- cache.c ---- */
@@ -98,6 +117,9 @@ adli_k8s_node *adli_k8s_cache_node(adli_k8s_cache *cache, const char *name);
 void adli_k8s_cache_drop(adli_k8s_cache *cache, adli_k8s_pod *pod);
 /* Under lock: calls each for every group; it may change the cache only after the walk. */
 void adli_k8s_cache_walk(adli_k8s_cache *cache, void (*each)(void *user, adli_k8s_group *group),
+                         void *user);
+/* Under lock: calls each for every pod of the cluster. */
+void adli_k8s_cache_each(adli_k8s_cache *cache, void (*each)(void *user, adli_k8s_pod *pod),
                          void *user);
 /* Under lock: what others take of each node, and where we are. */
 void adli_k8s_cache_sum(adli_k8s_cache *cache);
@@ -124,6 +146,20 @@ void adli_k8s_pod_name(const char *job, const char *uid, int group, int member, 
 
 /* ---- start.c ---- */
 ADL_MUST adl_status adli_k8s_start(void *self, const adli_start *start);
+
+/* ---- scale.c ---- */
+ADL_MUST adl_status adli_k8s_scale(void *self, int desired_nodes);
+/* Makes and deletes placeholders, when something has changed. */
+void adli_k8s_hold_places(k8s *self);
+/* "key=value,..." as an object. */
+json_t *adli_k8s_selector(const char *text);
+/* The pod as JSON; free(). NULL: no memory. */
+char *adli_k8s_placeholder(const adli_k8s_scaling *scaling, int number);
+
+/* ---- k8s.c: calls that own their texts ---- */
+void adli_k8s_add_call(adli_k8s_calls *all, const char *method, const char *path, const char *body,
+                       const char *type);
+void adli_k8s_call_fini(adli_kube_call *call);
 
 /* ---- files.c ---- */
 ADL_MUST adl_status adli_k8s_put_source(void *self, const char *uid, const char *folder);

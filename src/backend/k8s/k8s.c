@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STUCK_S = 300, LIST_MS = 60000, CALL_S = 3 };
+/* After its time a kubelet has so long to tell how a pod ended; where it was forced, nobody else waits either. */
+enum { STUCK_S = 300, LIST_MS = 60000, CALL_S = 3, SILENT_S = 60, FORCED_S = 10 };
 
 void adli_k8s_pod_path(const char *key, const char *more, char out[ADLI_K8S_PATH])
 {
@@ -32,6 +33,15 @@ static int64_t taken(const adli_k8s_node *node, const char *name)
     return 0;
 }
 
+/* For a placeholder. */
+static int64_t reserved(const k8s *self, const char *name)
+{
+    if (!self->options.scaling || !self->options.scaling->on)
+        return 0;
+    return strcmp(name, "memory") == 0 ? 1 << 20
+                                       : strcmp(name, "cpu") == 0 || strcmp(name, "pods") == 0;
+}
+
 static const char *keep_text(k8s *self, const char *text)
 {
     json_t *copy = json_string(text);
@@ -46,9 +56,12 @@ static void view_node(k8s *self, const adli_k8s_node *node, adli_backend_node *o
                                .address = keep_text(self, node->address),
                                .ready = node->schedulable,
                                .preemptible = node->preemptible,
+                               .price = node->price,
+                               .addable = node->addable,
                                .resource_count = node->allocatable.count};
     for (int r = 0; r < node->allocatable.count; r++) {
-        int64_t left = node->allocatable.amounts[r] - taken(node, node->allocatable.names[r]);
+        int64_t left = node->allocatable.amounts[r] - taken(node, node->allocatable.names[r]) -
+                       reserved(self, node->allocatable.names[r]);
         out->resource_names[r] = node->allocatable.names[r]; /* the cache's, for ever */
         out->resource_amounts[r] = left > 0 ? left : 0;
     }
@@ -60,6 +73,7 @@ static adl_status nodes(void *user, const adli_backend_node **out, int *count)
 {
     k8s *self = user;
     call_again(self);
+    adli_k8s_hold_places(self);
     adli_k8s_cache *cache = &self->cache;
     adl_status status = ADL_OK;
     pthread_mutex_lock(&cache->lock);
@@ -91,12 +105,6 @@ static adl_status nodes(void *user, const adli_backend_node **out, int *count)
     return status;
 }
 
-static adl_status scale(void *user, int desired_nodes)
-{
-    (void)user;
-    return desired_nodes < 0 ? adli_fail(ADL_EINVAL, "%d nodes", desired_nodes) : ADL_OK;
-}
-
 /* ---- observe ---- */
 
 /* Under lock: what is known of the pod, and what follows from its node and the time. */
@@ -111,7 +119,13 @@ static adli_member_view view_of(k8s *self, const adli_k8s_pod *pod)
         view.state = ADLI_MEMBER_INTERRUPTED;
         view.cause = ADLI_CAUSE_NODE_LOST;
         snprintf(view.message, sizeof view.message, "node %.100s is lost", pod->node);
-    } else if (pod->stuck && adli_clock_of(CLOCK_REALTIME) - pod->created_s > limit_s) {
+    } else if (pod->leaving &&
+               adli_monotonic_s() > pod->gone_s + (pod->leaves_s > 0 ? SILENT_S : FORCED_S)) {
+        view.state = ADLI_MEMBER_INTERRUPTED;
+        view.cause = ADLI_CAUSE_LOST;
+        snprintf(view.message, sizeof view.message,
+                 "it was deleted, and node %.80s does not say what became of it", pod->node);
+    } else if (pod->stuck && adli_monotonic_s() - pod->since_s > limit_s) {
         view.state = pod->unplaced ? ADLI_MEMBER_INTERRUPTED : ADLI_MEMBER_FAILED;
         view.cause = pod->unplaced ? ADLI_CAUSE_OUT_OF_RESOURCES : ADLI_CAUSE_CANNOT_RUN;
     }
@@ -140,6 +154,30 @@ static adl_status observe(void *user, const char *uid, int number, adli_member_v
         }
     pthread_mutex_unlock(&self->cache.lock);
     return *count > 0 ? ADL_OK : adli_fail(ADL_ENOENT, "no group %d of %s", number, uid);
+}
+
+/* A pod has its ports for itself: each meeting the next, so that nobody takes one for that of the world before. Those
+ * of pods that share their node's network differ by member. */
+static adl_status meet(void *user, const adli_meet *who, char *address, size_t size, int *port)
+{
+    k8s *self = user;
+    const adli_k8s_pod *pod;
+    *address = 0;
+    pthread_mutex_lock(&self->cache.lock);
+    const adli_k8s_group *group = adli_k8s_cache_group(&self->cache, who->uid, who->group);
+    if (group)
+        TAILQ_FOREACH(pod, &group->pods, link)
+        {
+            if (pod->view.member == who->member && view_of(self, pod).state == ADLI_MEMBER_READY)
+                snprintf(address, size, "%s", pod->view.address);
+        }
+    pthread_mutex_unlock(&self->cache.lock);
+    if (!*address)
+        return adli_fail(ADL_ENOENT, "member %d of group %d does not run", who->member, who->group);
+    int step =
+        self->meetings++ * 61 + who->member; /* from the end: groups count from the beginning */
+    *port = ADLI_K8S_PORT_FIRST + ADLI_K8S_PORTS - 1 - step % (ADLI_K8S_PORTS / 2);
+    return ADL_OK;
 }
 
 typedef struct listed {
@@ -186,15 +224,15 @@ static void list_groups(void *user, void (*each)(void *user, const char *uid, in
 
 typedef adli_k8s_calls calls;
 
-static void call_fini(adli_kube_call *call)
+void adli_k8s_call_fini(adli_kube_call *call)
 {
     free((char *)call->path);
     free((char *)call->body);
     adli_kube_call_fini(call);
 }
 
-static void add_call(calls *all, const char *method, const char *path, const char *body,
-                     const char *type)
+void adli_k8s_add_call(calls *all, const char *method, const char *path, const char *body,
+                       const char *type)
 {
     adli_kube_call call = {.method = method,
                            .path = adli_strdup(path),
@@ -205,7 +243,7 @@ static void add_call(calls *all, const char *method, const char *path, const cha
         adli_grow(&all->items, &all->capacity, all->count + 1, sizeof *all->items) == 0)
         all->items[all->count++] = call;
     else
-        call_fini(&call);
+        adli_k8s_call_fini(&call);
 }
 
 static void add_pod_call(calls *all, const adli_k8s_pod *pod, const char *method, const char *body,
@@ -213,7 +251,7 @@ static void add_pod_call(calls *all, const adli_k8s_pod *pod, const char *method
 {
     char path[ADLI_K8S_PATH];
     adli_k8s_pod_path(pod->key, "", path);
-    add_call(all, method, path, body, type);
+    adli_k8s_add_call(all, method, path, body, type);
 }
 
 /* For what the server was away or too busy for; once, however often it is asked for meanwhile. */
@@ -225,7 +263,7 @@ static void keep_call(k8s *self, const adli_kube_call *call)
             strcmp(kept->body, call->body) == 0)
             return;
     }
-    add_call(&self->again, call->method, call->path, call->body, call->type);
+    adli_k8s_add_call(&self->again, call->method, call->path, call->body, call->type);
 }
 
 /* What is not there is as it should be. */
@@ -240,7 +278,7 @@ static void make_calls(k8s *self, calls *all)
             adli_say(ADL_LOG_WARNING, "%s %s", call->method, adl_error());
         if (status == ADL_EIO || status == ADL_ETIMEOUT)
             keep_call(self, call);
-        call_fini(call);
+        adli_k8s_call_fini(call);
     }
     free(all->items);
     *all = (calls){0};
@@ -251,6 +289,18 @@ static void call_again(k8s *self)
     calls again = self->again;
     self->again = (calls){0};
     make_calls(self, &again);
+}
+
+/* Under lock. Where the node goes before the pod's grace is over, that is cut: it is to end by itself, not with it. */
+static void add_stop(k8s *self, calls *all, const adli_k8s_pod *pod, bool kill)
+{
+    const adli_k8s_node *node = adli_k8s_cache_node(&self->cache, pod->node);
+    char body[64] = "{}";
+    if (kill)
+        strcpy(body, "{\"gracePeriodSeconds\":1}");
+    else if (node && node->notice_s > 0 && pod->grace_s > node->notice_s)
+        snprintf(body, sizeof body, "{\"gracePeriodSeconds\":%d}", node->notice_s);
+    add_pod_call(all, pod, "DELETE", body, NULL);
 }
 
 static void stop(void *user, const char *uid, int number, int member, bool kill)
@@ -268,7 +318,7 @@ static void stop(void *user, const char *uid, int number, int member, bool kill)
             bool alive = !pod->absent && !pod->forgotten && pod->view.state <= ADLI_MEMBER_READY;
             if (alive && (member == ADLI_ALL_MEMBERS || pod->view.member == member) &&
                 (kill || !pod->leaving))
-                add_pod_call(&all, pod, "DELETE", kill ? "{\"gracePeriodSeconds\":1}" : "{}", NULL);
+                add_stop(self, &all, pod, kill);
         }
     pthread_mutex_unlock(&self->cache.lock);
     make_calls(self, &all);
@@ -328,7 +378,7 @@ static void forget(void *user, const char *uid, int number)
         snprintf(path, sizeof path, "/api/v1/namespaces/%s/secrets/%s", ns, secret);
         snprintf(body, sizeof body,
                  "{\"metadata\":{\"annotations\":{\"adaptdl/forgotten\":\"%d\"}}}", number);
-        add_call(&first, "PATCH", path, body, ADLI_KUBE_MERGE);
+        adli_k8s_add_call(&first, "PATCH", path, body, ADLI_KUBE_MERGE);
         release_group(self, group, &first, &then, true);
     }
     pthread_mutex_unlock(&self->cache.lock);
@@ -369,7 +419,7 @@ static void remove_job(void *user, const char *uid)
     adli_k8s_secret_name(uid, secret, sizeof secret);
     snprintf(path, sizeof path, "/api/v1/namespaces/%s/secrets/%s", ns, secret);
     if (*ns)
-        add_call(&then, "DELETE", path, "{}", NULL);
+        adli_k8s_add_call(&then, "DELETE", path, "{}", NULL);
     make_calls(self, &first);
     make_calls(self, &then);
 }
@@ -399,18 +449,20 @@ static void free_backend(void *user)
         adli_kube_close(self->kube);
     adli_k8s_cache_fini(&self->cache);
     for (size_t i = 0; i < self->again.count; i++)
-        call_fini(&self->again.items[i]);
+        adli_k8s_call_fini(&self->again.items[i]);
     free(self->again.items);
     free(self->views);
     free(self->only);
     json_decref(self->view_texts);
+    json_decref(self->cache.holder_nodes);
     free(self->ns);
     free(self);
 }
 
 static const adli_backend_ops ops = {.nodes = nodes,
-                                     .scale = scale,
+                                     .scale = adli_k8s_scale,
                                      .start = adli_k8s_start,
+                                     .meet = meet,
                                      .stop = stop,
                                      .observe = observe,
                                      .forget = forget,
@@ -484,6 +536,7 @@ adl_status adli_k8s_new(const adli_k8s_options *given, adli_backend **out)
     self->backend = (adli_backend){.ops = &ops, .self = self};
     self->options = (adli_k8s_options)ADLI_K8S_OPTIONS_INIT;
     self->cache.event_fd = -1;
+    self->wanted_nodes = -1;
     adl_status status = adli_k8s_cache_init(&self->cache);
     if (status == ADL_OK)
         status = adli_options_take("k8s", &self->options, sizeof self->options, given);
@@ -495,6 +548,9 @@ adl_status adli_k8s_new(const adli_k8s_options *given, adli_backend **out)
         self->only = self->options.only ? adli_strdup(self->options.only) : NULL;
         self->cache.ours = is_ours;
         self->cache.ours_user = self;
+        self->cache.holder_ns = self->options.scaling ? self->options.scaling->ns : NULL;
+        if (self->options.scaling)
+            self->cache.holder_nodes = adli_k8s_selector(self->options.scaling->selector);
         bool whole = self->ns && !self->only == !self->options.only;
         status = whole ? watch_all(self) : adli_fail_memory("backend");
     }

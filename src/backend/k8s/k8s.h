@@ -15,6 +15,14 @@ typedef struct adli_k8s_owner {
     char *pod; /* its spec.template as JSON, whole; free() */
 } adli_k8s_owner;
 
+/* Placeholder pods, for cluster autoscalers. Borrowed. */
+typedef struct adli_k8s_scaling {
+    bool on; /* false: there should be none */
+    const char *ns, *image;
+    const char *selector;          /* "key=value,...": labels of nodes that may be added; "": any */
+    const char *owner, *owner_uid; /* the Deployment that they go with; "": none */
+} adli_k8s_scaling;
+
 typedef struct adli_k8s_options {
     size_t size; /* of this struct */
     adli_kube
@@ -27,6 +35,7 @@ typedef struct adli_k8s_options {
     void *owner_user;
     double stuck_s; /* a pod that cannot begin to run is given up after this; 0: five minutes */
     double grace_s; /* of pods whose template does not say; 0: Kubernetes' own */
+    const adli_k8s_scaling *scaling; /* NULL: placeholders are not ours */
 } adli_k8s_options;
 
 #define ADLI_K8S_OPTIONS_INIT                                                                      \

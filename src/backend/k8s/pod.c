@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PORT_FIRST = 47000, PORTS = 18000, LABEL_MAX = 63 };
+enum { LABEL_MAX = 63 };
 
 /* Those of the scheduler's variables that no reader of pods should see. */
 static const char *const secrets[] = {"ADAPTDL_SUPERVISOR_URL", "ADAPTDL_JOB_SECRET"};
@@ -123,11 +123,13 @@ static void put_ours(const adli_k8s_pod_plan *plan, const json_t *container, jso
 {
     const adli_start *start = plan->start;
     const json_t *resources = json_object_get(container, "resources");
-    put_number(env, "ADAPTDL_MASTER_PORT", PORT_FIRST + start->group % PORTS);
+    put_number(env, "ADAPTDL_MASTER_PORT", ADLI_K8S_PORT_FIRST + start->group % ADLI_K8S_PORTS);
     put_number(env, "ADAPTDL_NUM_NODES", start->nodes);
     put_number(env, "ADAPTDL_NUM_REPLICAS", start->replicas);
     put_number(env, "ADAPTDL_NUM_RESTARTS", start->group - 1);
     put_number(env, "ADAPTDL_REPLICA_RANK", plan->member->rank);
+    put_number(env, "ADAPTDL_MEMBER", plan->member->member);
+    put_number(env, "ADAPTDL_JOIN", start->joins);
     if (!json_object_get(json_object_get(resources, "limits"), "nvidia.com/gpu") &&
         !json_object_get(json_object_get(resources, "requests"), "nvidia.com/gpu"))
         put(env, "NVIDIA_VISIBLE_DEVICES", strlen("NVIDIA_VISIBLE_DEVICES"), json_string("none"),

@@ -316,7 +316,7 @@ static void read_ours(const json_t *pod, const json_t *metadata, adli_k8s_pod_vi
     out->ours = out->group > 0 && out->view.member >= 0 &&
                 adli_member_check(out->uid, out->group) == ADL_OK;
     out->forgotten = *text(annotations, "adaptdl/forgotten") != 0;
-    out->leaving = json_object_get(metadata, "deletionTimestamp") != NULL;
+    out->leaves_s = (int)json_integer_value(grace);
     if (!out->ours)
         return;
     if (!*out->node)
@@ -338,7 +338,11 @@ bool adli_k8s_read_pod(const json_t *pod, adli_k8s_pod_view *out)
     if (!*out->ns || !*out->name)
         return false;
     out->over = strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0;
-    out->created_s = adli_k8s_time(text(metadata, "creationTimestamp"));
+    const json_t *grace = json_object_get(spec, "terminationGracePeriodSeconds");
+    out->grace_s = json_is_integer(grace) ? (int)json_integer_value(grace) : 30;
+    const json_t *deleted = json_object_get(metadata, "deletionTimestamp");
+    out->leaving = json_is_string(deleted);
+    out->placeholder = *text(json_object_get(metadata, "labels"), ADLI_K8S_PLACEHOLDER) != 0;
     adli_k8s_pod_requests(spec, &out->requests);
     add_amount(&out->requests, "pods", 1);
     if (strcmp(text(json_object_get(metadata, "labels"), "adaptdl"), "true") == 0)
@@ -377,6 +381,57 @@ static bool spot(const json_t *labels)
     return false;
 }
 
+/* Clouds that want a node back say so in ways of their own. A taint that we do not tolerate has the same effect, but for
+ * the time that is left. Seconds are those of the cloud, less some to get there. */
+static const struct {
+    const char *key; /* of a label, an annotation or a taint; or the type of a condition */
+    int seconds;
+} notices[] = {
+    {"aws-node-termination-handler/event-id", 110}, /* two minutes */
+    {"aws-node-termination-handler/spot-itn", 110},
+    {"aws-node-termination-handler/scheduled-maintenance", 110},
+    {"aws-node-termination-handler/asg-lifecycle-termination", 110},
+    {"aws-node-termination-handler/rebalance-recommendation", 110},
+    {"cloud.google.com/impending-node-termination", 25}, /* half a minute */
+    {"PreemptScheduled", 25},                            /* AKS */
+    {"karpenter.sh/disrupted", 110},
+    {"node.cloudprovider.kubernetes.io/shutdown", 25},
+};
+
+static bool tainted(const json_t *spec, const char *key)
+{
+    size_t i;
+    const json_t *taint;
+    json_array_foreach(json_object_get(spec, "taints"), i, taint)
+    {
+        if (strcmp(text(taint, "key"), key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int notice_of(const json_t *metadata, const json_t *spec, const json_t *status)
+{
+    const json_t *labels = json_object_get(metadata, "labels"),
+                 *notes = json_object_get(metadata, "annotations");
+    for (size_t i = 0; i < ADLI_COUNT(notices); i++) {
+        const char *key = notices[i].key;
+        const json_t *found = condition(status, key);
+        if (json_object_get(labels, key) || json_object_get(notes, key) || tainted(spec, key) ||
+            (found && strcmp(text(found, "status"), "True") == 0))
+            return notices[i].seconds;
+    }
+    return 0;
+}
+
+static double price_of(const json_t *labels)
+{
+    char *end;
+    const char *value = text(labels, ADLI_K8S_PRICE);
+    double price = strtod(value, &end);
+    return *value && !*end && price > 0 && price < 1e6 ? price : 0;
+}
+
 static const char *address_of(const json_t *status)
 {
     size_t i;
@@ -398,6 +453,9 @@ bool adli_k8s_read_node(const json_t *node, adli_k8s_node_view *out)
                                 .hostname = text(labels, "kubernetes.io/hostname"),
                                 .device_type = text(labels, "nvidia.com/gpu.product"),
                                 .address = address_of(status),
+                                .notice_s = notice_of(metadata, spec, status),
+                                .price = price_of(labels),
+                                .labels = labels,
                                 .preemptible = spot(labels)};
     if (!*out->name)
         return false;
@@ -405,7 +463,7 @@ bool adli_k8s_read_node(const json_t *node, adli_k8s_node_view *out)
         out->hostname = out->name;
     const char *how = ready ? text(ready, "status") : "Unknown";
     out->lost = strcmp(how, "Unknown") == 0;
-    out->schedulable = strcmp(how, "True") == 0 && tolerated(spec) &&
+    out->schedulable = strcmp(how, "True") == 0 && tolerated(spec) && out->notice_s == 0 &&
                        !json_is_true(json_object_get(spec, "unschedulable"));
     add_amount(&out->allocatable, "pods", 0);
     add_list(json_object_get(status, "allocatable"), &out->allocatable);

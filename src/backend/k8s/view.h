@@ -7,7 +7,9 @@
 
 #include <jansson.h>
 
-#define ADLI_K8S_FINALIZER "adaptdl.petuum.com/result"
+#define ADLI_K8S_FINALIZER   "adaptdl.petuum.com/result"
+#define ADLI_K8S_PLACEHOLDER "adaptdl/placeholder"
+#define ADLI_K8S_PRICE       "adaptdl/price-per-hour"
 
 /* Amounts by name, borrowed from the object. */
 typedef struct adli_k8s_amounts {
@@ -19,16 +21,18 @@ typedef struct adli_k8s_amounts {
 /* Texts are borrowed from the object; "" where there is none. */
 typedef struct adli_k8s_pod_view {
     const char *ns, *name, *node;
-    bool over;                 /* takes nothing of its node any more */
+    bool over; /* takes nothing of its node any more */
+    bool placeholder;
+    int grace_s;               /* from SIGTERM to SIGKILL */
     adli_k8s_amounts requests; /* with one of "pods" */
     /* ours only */
     bool ours, forgotten;
     const char *uid;
     int group;
     bool leaving;  /* it was deleted; the finalizer keeps it */
+    int leaves_s;  /* ... and was given so long to end; 0: none, nobody waits for it */
     bool stuck;    /* WAITING, and not getting on: view.message says why */
     bool unplaced; /* ... because no node takes it */
-    double created_s;
     adli_member_view view;
 } adli_k8s_pod_view;
 
@@ -40,6 +44,9 @@ typedef struct adli_k8s_node_view {
     bool schedulable; /* pods of ours can be placed there */
     bool lost;        /* nobody has heard of it */
     bool preemptible;
+    int notice_s; /* it will be taken away in about so long; 0: nobody said so */
+    double price; /* per hour; 0: not known */
+    const json_t *labels;
     adli_k8s_amounts allocatable;
 } adli_k8s_node_view;
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,6 +302,46 @@ bool adli_cgroup_was_oom(const adli_cgroup *group)
         return false;
     const char *field = strstr(text, "oom_kill ");
     return field && strtol(field + strlen("oom_kill "), NULL, 10) > 0;
+}
+
+/* The number after a name at the beginning of a line; -1: there is none. */
+static int64_t field(const char *text, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, length) == 0 && line[length] == ' ')
+            return strtoll(line + length, NULL, 10);
+    }
+    return -1;
+}
+
+double adli_cgroup_cpu_s(const adli_cgroup *group)
+{
+    char text[1024];
+    bool second = group->kind == ADLI_CGROUP_V2;
+    if (group->kind == ADLI_CGROUP_NONE ||
+        get(group->path[!second], second ? "cpu.stat" : "cpuacct.usage", text, sizeof text) <= 0)
+        return NAN;
+    int64_t used_us = second ? field(text, "usage_usec") : strtoll(text, NULL, 10) / 1000;
+    return used_us >= 0 ? 1e-6 * (double)used_us : NAN;
+}
+
+int64_t adli_cgroup_memory(const adli_cgroup *group)
+{
+    enum { STAT_BYTES = 8192 };
+    char used[64], text[STAT_BYTES];
+    bool second = group->kind == ADLI_CGROUP_V2;
+    if (group->kind == ADLI_CGROUP_NONE ||
+        get(group->path[0], second ? "memory.current" : "memory.usage_in_bytes", used,
+            sizeof used) <= 0 ||
+        get(group->path[0], "memory.stat", text, sizeof text) <= 0)
+        return -1;
+    /* shared memory is among the cache, and cannot be dropped */
+    int64_t cache = field(text, second ? "file" : "total_cache"),
+            shared = field(text, second ? "shmem" : "total_shmem"),
+            bytes = strtoll(used, NULL, 10) - cache + (shared > 0 ? shared : 0);
+    return cache < 0 ? -1 : bytes > 0 ? bytes : 0;
 }
 
 bool adli_cgroup_remove(const adli_cgroup *group)

@@ -35,6 +35,10 @@ int adli_cgroup_enter(const adli_cgroup *group);
 void adli_cgroup_kill(const adli_cgroup *group);
 /* Did the kernel kill something in it for want of memory? */
 bool adli_cgroup_was_oom(const adli_cgroup *group);
+/* Processor time that was used in it; NAN: it does not say (version 1 may count that elsewhere). */
+double adli_cgroup_cpu_s(const adli_cgroup *group);
+/* Memory that is used in it, without file pages, which the kernel can drop; -1: it does not say. */
+int64_t adli_cgroup_memory(const adli_cgroup *group);
 /* Removes the empty group; true when it is gone. */
 bool adli_cgroup_remove(const adli_cgroup *group);
 

@@ -78,6 +78,21 @@ unsigned long long adli_claim_born(int fd)
     return born;
 }
 
+pid_t adli_claim_keeper(int dir, int member, unsigned long long *born)
+{
+    char name[32], text[CLAIM_BYTES] = "";
+    long keeper = 0;
+    *born = 0;
+    snprintf(name, sizeof name, "%d.claim", member);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return 0;
+    if (pread(fd, text, sizeof text - 1, 0) < 0 || sscanf(text, "%*c %ld %llu", &keeper, born) != 2)
+        keeper = 0;
+    close(fd);
+    return (pid_t)keeper;
+}
+
 void adli_claim_signal(int dir, int member, int number)
 {
     pid_t keeper, again;

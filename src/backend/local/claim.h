@@ -40,6 +40,9 @@ typedef enum adli_claim_state {
 /* *keeper: its process while STARTING or RUNNING. *fd: for DEAD the lock, to be closed; else -1. */
 adli_claim_state adli_claim_look(int dir, int member, pid_t *keeper, int *fd);
 
+/* Who made the claim, whether it lives or not, without touching the lock; 0: nobody has. */
+pid_t adli_claim_keeper(int dir, int member, unsigned long long *born);
+
 /* When whoever made the claim was born (adli_procs_born): nothing of the replica is older. */
 unsigned long long adli_claim_born(int fd);
 

@@ -156,13 +156,19 @@ void adli_local_mark(const local *self, const group *item, int number, char *out
              number);
 }
 
-adli_cgroup adli_local_cgroup(const local *self, const group *item, const member *who)
+adli_cgroup adli_local_cgroup_of(const local *self, const adli_cgroup *parents, const char *uid,
+                                 int number, int which)
 {
     char name[160];
     snprintf(name, sizeof name, "adaptdl-%08x-%s-%d-%d",
-             (unsigned)adli_record_sum(self->state_dir, strlen(self->state_dir)), item->uid,
-             item->number, who->number);
-    return adli_cgroup_child(&who->plan->cgroups, name);
+             (unsigned)adli_record_sum(self->state_dir, strlen(self->state_dir)), uid, number,
+             which);
+    return adli_cgroup_child(parents, name);
+}
+
+adli_cgroup adli_local_cgroup(const local *self, const group *item, const member *who)
+{
+    return adli_local_cgroup_of(self, &who->plan->cgroups, item->uid, item->number, who->number);
 }
 
 bool adli_local_settle(int dir, int number, const adli_result *result)

@@ -1,6 +1,6 @@
 /* The local backend inside: local.c (the interface), group.c (groups and their files), nodes.c (nodes and
  * GPUs), start.c (plans and starting), pod.c (what to run), spawn.c (one keeper), files.c (the jobs'
- * files). */
+ * files), use.c (what replicas use), users.c (whose processes they are). */
 #ifndef ADLI_LOCAL_IMPL_H
 #define ADLI_LOCAL_IMPL_H
 
@@ -29,7 +29,7 @@ typedef struct member {
     const adli_start_plan *plan;
 } member;
 
-typedef struct group {
+typedef struct local_group {
     char uid[ADLI_UID_BYTES];
     int number;
     adli_start_plan **plans; /* [plan_count], the first one first */
@@ -39,17 +39,31 @@ typedef struct group {
     bool over; /* all members ended: holds no port and no device */
 } group;
 
+/* Of a namespace (users.c). */
+typedef struct ns_user {
+    char *ns, *name, *home;
+    uid_t id;
+    gid_t group;
+    char identity[1024]; /* "UID:GID,GID...", for the keeper */
+} ns_user;
+
 typedef struct local {
     adli_backend base;
     char *state_dir; /* absolute */
     char *keeper;
+    int64_t log_bytes; /* kept of each member's output; 0: all */
     adli_cgroup cgroups;
+    ns_user *users; /* [user_count]; none: replicas are our own processes */
+    size_t user_count, user_capacity;
     node *nodes; /* [node_count] */
     int node_count;
     adli_backend_node *views; /* [node_count], what nodes() gave */
     group *groups;            /* [group_count] that are known */
     size_t group_count, group_capacity;
     int events, notify, timer; /* epoll over inotify and a timer */
+    struct adli_nvml *nvml;    /* use.c's, as is the next: NULL when there is none */
+    bool nvml_sought;
+    int lent[64], lent_count; /* ports of worlds that were given away last, in a ring */
 } local;
 
 /* group.c */
@@ -69,6 +83,9 @@ void adli_local_look(const local *self, const group *item, int dir, const member
 bool adli_local_settle(int dir, int number, const adli_result *result);
 void adli_local_mark(const local *self, const group *item, int number, char *out, size_t size);
 adli_cgroup adli_local_cgroup(const local *self, const group *item, const member *who);
+/* Any member's, below these parents. */
+adli_cgroup adli_local_cgroup_of(const local *self, const adli_cgroup *parents, const char *uid,
+                                 int group, int member);
 /* Sends the signal if it lives; one that nobody has started ends with `result`. */
 void adli_local_signal(local *self, const group *item, const member *who, int signal,
                        const adli_result *result);
@@ -87,6 +104,8 @@ adl_status adli_local_nodes(void *self, const adli_backend_node **nodes, int *co
 
 /* start.c */
 adl_status adli_local_start(void *self, const adli_start *start);
+ADL_MUST adl_status adli_local_meet(void *self, const adli_meet *who, char *address, size_t size,
+                                    int *port);
 
 /* pod.c */
 typedef struct run {
@@ -95,6 +114,7 @@ typedef struct run {
     char *workdir;
     int64_t cpu_milli, memory_bytes; /* limits; 0: none */
     int devices;
+    const ns_user *as; /* NULL: our own */
 } run;
 /* What the pod template and the scheduler's variables become here. EINVAL. */
 ADL_MUST adl_status adli_local_run(const local *self, const adli_start *start, run *out);
@@ -108,6 +128,20 @@ adl_status adli_local_put_source(void *self, const char *uid, const char *folder
 adl_status adli_local_copy_source(void *self, const char *uid, const char *folder);
 adl_status adli_local_open_log(void *self, const char *uid, int group, int member, int *fd);
 adl_status adli_local_open_file(void *self, const char *uid, const char *path, adli_opened *out);
+
+/* users.c */
+/* "NAMESPACE=USER, ...". EINVAL: not that, no such user, or we are not root. */
+ADL_MUST adl_status adli_local_users(local *self, const char *list);
+void adli_local_users_fini(local *self);
+/* NULL: none is named for it. */
+const ns_user *adli_local_user(const local *self, const char *ns);
+/* EINVAL: its jobs would have no user. */
+ADL_MUST adl_status adli_local_admit(void *self, const char *ns);
+/* The job's directories become the user's; what is ours beside them is closed. */
+ADL_MUST adl_status adli_local_give(const local *self, const char *uid, const ns_user *to);
+
+/* use.c */
+void adli_local_use(void *self, adli_member_use *uses, int count);
 
 /* spawn.c */
 typedef struct pending {

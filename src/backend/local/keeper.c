@@ -1,6 +1,7 @@
 #include "backend/local/keeper.h"
 
 #include "backend/local/claim.h"
+#include "backend/output.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "proc/procs.h"
@@ -8,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,12 +25,17 @@
 #include <unistd.h>
 
 enum { WATCH_MS = 250, WATCH_MAX_MS = 5000, REAP_MS = 5, RESULT_TRIES = 60 };
+enum { LOG_MIN_MS = 20, LOG_MAX_MS = 5000 };
 
 typedef struct watch {
     const adli_keeper *keeper;
     adli_cgroup cgroup; /* as it was made */
     bool watch_memory;
     int dir, claim, signals;
+    pid_t self;
+    int log; /* for its limit; -1: none */
+    int64_t log_size;
+    double log_s; /* when it had that size */
     adli_ward replica;
     bool node_lost, oom;
     bool hurry; /* told to kill */
@@ -47,14 +54,20 @@ adl_status adli_keeper_parse(int argc, char **argv, adli_keeper *out)
     int64_t rank;
     if (argc < ADLI_KEEPER_ARGS + 1 || strcmp(argv[ADLI_KEEPER_ARGS - 1], "--") != 0)
         return adli_fail(ADL_EINVAL,
-                         "usage: adaptdl-keeper DIR RANK LOG WORKDIR CPU MEMORY CGROUP CGROUP -- "
+                         "usage: adaptdl-keeper DIR RANK LOG WORKDIR CPU MEMORY CGROUP CGROUP "
+                         "LOGBYTES USER -- "
                          "COMMAND [ARGUMENT...] (adaptdl-sched starts it)");
-    *out = (adli_keeper){.dir = argv[1], .log = argv[3], .workdir = argv[4], .argv = argv + 10};
+    *out = (adli_keeper){.dir = argv[1],
+                         .log = argv[3],
+                         .workdir = argv[4],
+                         .user = argv[10],
+                         .argv = argv + ADLI_KEEPER_ARGS};
     if (!parse_amount(argv[2], INT_MAX, &rank) ||
         !parse_amount(argv[5], INT64_MAX, &out->cpu_milli) ||
-        !parse_amount(argv[6], INT64_MAX, &out->memory_bytes))
-        return adli_fail(ADL_EINVAL, "adaptdl-keeper: not a number among %s, %s, %s", argv[2],
-                         argv[5], argv[6]);
+        !parse_amount(argv[6], INT64_MAX, &out->memory_bytes) ||
+        !parse_amount(argv[9], INT64_MAX, &out->log_bytes))
+        return adli_fail(ADL_EINVAL, "adaptdl-keeper: not a number among %s, %s, %s, %s", argv[2],
+                         argv[5], argv[6], argv[9]);
     out->rank = (int)rank;
     for (int i = 0; i < 2; i++) {
         if (strcmp(argv[7 + i], "-") == 0)
@@ -68,10 +81,36 @@ adl_status adli_keeper_parse(int argc, char **argv, adli_keeper *out)
 
 /* ---- starting ---- */
 
+static void report(const char *text)
+{
+    if (write(ADLI_KEEPER_REPORT_FD, text, strlen(text)) < 0)
+        errno = 0; /* nobody listens */
+    close(ADLI_KEEPER_REPORT_FD);
+}
+
+/* Nothing that the replica has done: there may be more later. */
+static bool want_of_room(int why)
+{
+    return why == EAGAIN || why == ENOMEM || why == EMFILE || why == ENFILE || why == ENOSPC ||
+           why == EDQUOT;
+}
+
+/* By errno. */
+static void report_failure(const char *what)
+{
+    char text[160];
+    int why = errno;
+    snprintf(text, sizeof text, "%s%.80s: %s", want_of_room(why) ? ADLI_KEEPER_FULL ": " : "", what,
+             strerror(why));
+    report(text);
+}
+
 /* A process of its own: no terminal, no descriptors but the report's, not among the caller's children. */
 static bool detach(void)
 {
     pid_t child = fork();
+    if (child < 0)
+        report_failure("cannot start a process");
     if (child != 0)
         return false;
     setsid();
@@ -100,17 +139,10 @@ static int block_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static void report(const char *text)
-{
-    if (write(ADLI_KEEPER_REPORT_FD, text, strlen(text)) < 0)
-        errno = 0; /* nobody listens */
-    close(ADLI_KEEPER_REPORT_FD);
-}
-
 /* Why a replica could not be executed. */
 typedef struct refusal {
     int why;
-    char where; /* 'g': cgroup, 'l': log, 'd': directory, 'x': exec */
+    char where; /* 'g': cgroup, 'l': log, 'u': user, 'd': directory, 'x': exec */
 } refusal;
 
 static void refuse(int fd, char where)
@@ -119,6 +151,29 @@ static void refuse(int fd, char where)
     if (write(fd, &no, sizeof no) < 0)
         _exit(126);
     _exit(127);
+}
+
+/* Of the parent's death the kernel tells; that is forgotten when the user changes. False: it is dead already. */
+static bool dies_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return getppid() == parent;
+}
+
+/* "UID:GID,GID..." for good; "-": as we are. */
+static bool become_user(const char *identity)
+{
+    gid_t groups[64];
+    size_t count = 0;
+    char *at;
+    if (strcmp(identity, "-") == 0)
+        return true;
+    uid_t user = (uid_t)strtoul(identity, &at, 10);
+    while (*at && count < sizeof groups / sizeof groups[0])
+        groups[count++] = (gid_t)strtoul(at + 1, &at, 10);
+    errno = EINVAL;
+    return user != 0 && count > 0 && setgroups(count, groups) == 0 &&
+           setresgid(groups[0], groups[0], groups[0]) == 0 && setresuid(user, user, user) == 0;
 }
 
 /* In the child: does not return. */
@@ -138,6 +193,8 @@ static void become(const watch *w, int tell)
         refuse(tell, 'l');
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
+    if (!become_user(keeper->user) || (strcmp(keeper->user, "-") != 0 && !dies_with(w->self)))
+        refuse(tell, 'u');
     if (chdir(keeper->workdir) != 0)
         refuse(tell, 'd');
     umask(022);
@@ -152,7 +209,7 @@ static bool start_replica(watch *w, adli_result *result)
 {
     int tell[2];
     refusal no = {0, 'x'};
-    pid_t keeper = getpid();
+    pid_t keeper = w->self = getpid();
     pid_t id;
     if (pipe2(tell, O_CLOEXEC) != 0 || (id = fork()) < 0) {
         adli_result_set(result, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_OUT_OF_RESOURCES,
@@ -160,8 +217,7 @@ static bool start_replica(watch *w, adli_result *result)
         return false;
     }
     if (id == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != keeper) /* it died before the line above */
+        if (!dies_with(keeper))
             _exit(1);
         become(w, tell[1]);
     }
@@ -178,7 +234,13 @@ static bool start_replica(watch *w, adli_result *result)
     const char *what = no.where == 'l'   ? w->keeper->log
                        : no.where == 'd' ? w->keeper->workdir
                        : no.where == 'g' ? "its control group"
+                       : no.where == 'u' ? "its user"
                                          : w->keeper->argv[0];
+    if (want_of_room(no.why)) {
+        adli_result_set(result, ADLI_MEMBER_INTERRUPTED, -1, ADLI_CAUSE_OUT_OF_RESOURCES,
+                        "%.100s: %s", what, strerror(no.why));
+        return false;
+    }
     adli_result_set(result, ADLI_MEMBER_FAILED, no.where == 'x' && no.why == ENOENT ? 127 : 126,
                     ADLI_CAUSE_CANNOT_RUN, "%.100s: %s", what, strerror(no.why));
     return false;
@@ -235,17 +297,41 @@ static int look_at_memory(watch *w)
     return pause_ms < WATCH_MS ? WATCH_MS : pause_ms > WATCH_MAX_MS ? WATCH_MAX_MS : (int)pause_ms;
 }
 
+/* Keeps the log within its limit. Returns when to look again, in ms: before it can have grown by an eighth of that at
+ * the pace of the last interval. */
+static int look_at_log(watch *w)
+{
+    struct stat info;
+    int64_t limit = w->keeper->log_bytes;
+    double now_s = adli_monotonic_s(), passed_s = now_s - w->log_s;
+    adli_output_trim(w->log, limit);
+    int64_t size = fstat(w->log, &info) == 0 ? (int64_t)info.st_size : 0;
+    double grown = size > w->log_size ? (double)(size - w->log_size) : 0;
+    double pause_ms = grown > 0 ? 1e3 * passed_s * (double)limit / 8 / grown : LOG_MAX_MS;
+    w->log_size = size;
+    w->log_s = now_s;
+    return pause_ms < LOG_MIN_MS ? LOG_MIN_MS : pause_ms > LOG_MAX_MS ? LOG_MAX_MS : (int)pause_ms;
+}
+
+/* The one that comes first; -1: never. */
+static int sooner(int one_ms, int other_ms)
+{
+    return one_ms < 0 || (other_ms >= 0 && other_ms < one_ms) ? other_ms : one_ms;
+}
+
 static void watch_replica(watch *w)
 {
     struct pollfd wake = {.fd = w->signals, .events = POLLIN};
-    int pause_ms = w->watch_memory ? WATCH_MS : -1;
+    int memory_ms = w->watch_memory ? WATCH_MS : -1, log_ms = w->log >= 0 ? LOG_MIN_MS : -1;
     while (reap(w) && !adli_ward_over(&w->replica)) {
         if (adli_ward_is_silent(&w->replica))
             kill_all(w);
-        poll(&wake, 1, pause_ms);
+        poll(&wake, 1, sooner(memory_ms, log_ms));
         take_signals(w);
         if (w->watch_memory && !w->replica.killed)
-            pause_ms = look_at_memory(w);
+            memory_ms = look_at_memory(w);
+        if (w->log >= 0)
+            log_ms = look_at_log(w);
     }
     while (reap(w)) { /* its descendants end with it */
         kill_all(w);
@@ -299,7 +385,12 @@ static void keep(watch *w)
     if (start_replica(w, &result)) {
         adli_say(ADL_LOG_DEBUG, "the replica is process %d", (int)w->replica.id);
         adli_claim_ready(w->claim);
+        if (keeper->log_bytes > 0)
+            w->log = open(keeper->log, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        w->log_s = adli_monotonic_s();
         watch_replica(w);
+        if (w->log >= 0)
+            adli_output_trim(w->log, keeper->log_bytes);
         conclude(w, &result);
         adli_say(ADL_LOG_DEBUG, "the replica ended with %d", adli_ward_code(&w->replica));
     }
@@ -328,15 +419,19 @@ static adl_status prepare(watch *w)
 
 int adli_keeper_run(const adli_keeper *keeper)
 {
-    watch w = {.keeper = keeper};
+    watch w = {.keeper = keeper, .log = -1};
     if (!detach())
         return 0;
+    errno = 0;
     adl_status status = prepare(&w);
     if (status == ADL_OK)
         status = adli_claim_take(w.dir, keeper->rank, &w.claim);
-    report(status == ADL_OK       ? ADLI_KEEPER_CLAIMED
-           : status == ADL_ESTATE ? ADLI_KEEPER_TAKEN
-                                  : adl_error());
+    if (status == ADL_OK || status == ADL_ESTATE)
+        report(status == ADL_OK ? ADLI_KEEPER_CLAIMED : ADLI_KEEPER_TAKEN);
+    else if (want_of_room(errno))
+        report_failure("it");
+    else
+        report(adl_error());
     if (status != ADL_OK)
         return 1;
     keep(&w);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "jobspec/nodes.h"
+#include "proc/nvml.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -202,10 +203,12 @@ static void op_free(void *opaque)
         adli_local_group_fini(&self->groups[i]);
     free(self->groups);
     adli_local_nodes_fini(self);
+    adli_local_users_fini(self);
     int fds[] = {self->events, self->timer, self->notify};
     for (size_t i = 0; i < ADLI_COUNT(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
+    adli_nvml_free(self->nvml);
     free(self->state_dir);
     free(self->keeper);
     free(self);
@@ -216,13 +219,16 @@ static const adli_backend_ops local_ops = {
     .scale = op_scale,
     .declare = op_declare,
     .start = adli_local_start,
+    .meet = adli_local_meet,
     .stop = op_stop,
     .observe = op_observe,
+    .use = adli_local_use,
     .forget = op_forget,
     .remove = op_remove,
     .list = op_list,
     .event_fd = op_event_fd,
     .drain_events = op_drain_events,
+    .admit = adli_local_admit,
     .put_source = adli_local_put_source,
     .copy_source = adli_local_copy_source,
     .open_log = adli_local_open_log,
@@ -282,6 +288,7 @@ adl_status adli_local_new(const adli_local_options *given, adli_backend **out)
         return adli_fail_memory("the local backend");
     self->base = (adli_backend){&local_ops, self};
     self->events = self->timer = self->notify = -1;
+    self->log_bytes = options->log_bytes;
     status = adli_dirs_make(options->state_dir, 0755);
     if (status == ADL_OK && !(self->state_dir = realpath(options->state_dir, NULL)))
         status = adli_fail(ADL_EIO, "%s: %s", options->state_dir, strerror(errno));
@@ -289,6 +296,8 @@ adl_status adli_local_new(const adli_local_options *given, adli_backend **out)
         status = adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
     if (status == ADL_OK)
         status = find_keeper(options->keeper, &self->keeper);
+    if (status == ADL_OK)
+        status = adli_local_users(self, options->users);
     if (status == ADL_OK)
         status = choose_cgroups(options, &self->cgroups);
     if (status == ADL_OK)
@@ -341,6 +350,8 @@ static adl_status open_class(const adli_backend_options *options, adli_backend *
     own.state_dir = options->state_dir;
     own.nodes = list;
     own.node_count = (int)nodes->count;
+    own.log_bytes = options->log_bytes;
+    own.users = options->users;
     if (status == ADL_OK)
         status = adli_local_new(&own, out);
     free(list);

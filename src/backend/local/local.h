@@ -39,6 +39,8 @@ typedef struct adli_local_options {
                                    in ../bin or in ../libexec/adaptdl */
     adli_local_cgroups cgroups;
     const char *cgroup_parent; /* directory to make groups in (V2); NULL: our own group */
+    int64_t log_bytes;         /* kept of each member's output, about; 0: all */
+    const char *users;         /* "NAMESPACE=USER, ...": as whom replicas run; NULL, "": as us */
 } adli_local_options;
 
 #define ADLI_LOCAL_OPTIONS_INIT                                                                    \

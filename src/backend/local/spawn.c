@@ -102,8 +102,15 @@ static void make_env(const local *self, const adli_start *start, const adli_memb
     for (char **entry = environ; *entry; entry++)
         if (strchr(*entry, '=') && !about_us(*entry))
             env_copy(env, *entry);
+    if (what->as) {
+        env_add(env, "HOME", "%s", what->as->home);
+        env_add(env, "USER", "%s", what->as->name);
+        env_add(env, "LOGNAME", "%s", what->as->name);
+    }
     for (size_t i = 0; i < what->env_count; i++)
         env_copy(env, what->env[i]);
+    env_add(env, "ADAPTDL_MEMBER", "%d", which->member);
+    env_add(env, "ADAPTDL_JOIN", "%d", start->joins);
     env_add(env, "ADAPTDL_REPLICA_RANK", "%d", which->rank);
     env_add(env, "ADAPTDL_NUM_REPLICAS", "%d", start->replicas);
     env_add(env, "ADAPTDL_NUM_NODES", "%d", start->nodes);
@@ -164,7 +171,8 @@ static int make_report(int report[2])
 int adli_local_spawn(local *self, const adli_start *start, const adli_member_start *which,
                      const run *what, const group *item, pending *out)
 {
-    char dir[PATH_MAX], log[PATH_MAX], number[16], cpu[24], memory[24], none[] = "-", end[] = "--";
+    char dir[PATH_MAX], log[PATH_MAX], number[16], cpu[24], memory[24], kept[24];
+    char none[] = "-", end[] = "--", *identity = what->as ? (char *)what->as->identity : none;
     int report[2], why = ENOMEM;
     environment env = {0};
     adli_cgroup cgroup = adli_local_cgroup(self, item, adli_local_member(item, which->member));
@@ -175,6 +183,7 @@ int adli_local_spawn(local *self, const adli_start *start, const adli_member_sta
     snprintf(number, sizeof number, "%d", which->member);
     snprintf(cpu, sizeof cpu, "%" PRId64, what->cpu_milli);
     snprintf(memory, sizeof memory, "%" PRId64, what->memory_bytes);
+    snprintf(kept, sizeof kept, "%" PRId64, self->log_bytes);
     make_env(self, start, which, what, item, &env);
     if (!argv || env.failed || (why = make_report(report)) != 0)
         goto out;
@@ -187,6 +196,8 @@ int adli_local_spawn(local *self, const adli_start *start, const adli_member_sta
                                     memory,
                                     cgroup.path[0][0] ? cgroup.path[0] : none,
                                     cgroup.path[1][0] ? cgroup.path[1] : none,
+                                    kept,
+                                    identity,
                                     end};
     memcpy(argv, head, sizeof head);
     memcpy(argv + ADLI_KEEPER_ARGS, what->argv, what->argc * sizeof *argv);
@@ -229,5 +240,7 @@ adl_status adli_local_await(const pending *keeper)
     if (late)
         return adli_fail(ADL_ETIMEOUT, "its keeper has said nothing for %d s",
                          REPORT_TIMEOUT_MS / 1000);
+    if (strncmp(said, ADLI_KEEPER_FULL, strlen(ADLI_KEEPER_FULL)) == 0)
+        return adli_fail(ADL_ENOMEM, "its keeper did not start: %s", said);
     return adli_fail(ADL_EIO, "its keeper did not start%s%s", length ? ": " : "", said);
 }

@@ -44,6 +44,9 @@ static bool port_taken(const local *self, int port)
     for (size_t i = 0; i < self->group_count; i++)
         if (!self->groups[i].over && self->groups[i].plans[0]->port == port)
             return true;
+    for (size_t i = 0; i < ADLI_COUNT(self->lent); i++)
+        if (self->lent[i] == port)
+            return true;
     return false;
 }
 
@@ -70,6 +73,19 @@ static adl_status choose_port(const local *self, int *out)
         return ADL_OK;
     }
     return adli_fail(ADL_EIO, "no free port in %d .. %d", PORT_FIRST, PORT_LAST);
+}
+
+adl_status adli_local_meet(void *opaque, const adli_meet *who, char *address, size_t size,
+                           int *port)
+{
+    local *self = opaque;
+    if (!adli_local_node_named(self, who->node))
+        return adli_fail(ADL_ENOENT, "no node %s", who->node);
+    adl_status status = choose_port(self, port);
+    if (status == ADL_OK)
+        self->lent[self->lent_count++ % (int)ADLI_COUNT(self->lent)] = *port;
+    snprintf(address, size, "127.0.0.1");
+    return status;
 }
 
 /* Is `name` one of the comma-separated list? */
@@ -323,8 +339,13 @@ adl_status adli_local_start(void *opaque, const adli_start *given)
         status = adli_start_check(&start);
     if (status == ADL_OK)
         status = adli_local_run(self, &start, &what);
+    what.as = adli_local_user(self, start.ns);
+    if (status == ADL_OK)
+        status = adli_local_admit(self, start.ns ? start.ns : "");
     if (status == ADL_OK)
         status = plan_group(self, &start, what.devices, &dir, &item);
+    if (status == ADL_OK && what.as)
+        status = adli_local_give(self, start.uid, what.as);
     if (status == ADL_OK)
         status = start_members(self, &start, &what, item, dir);
     if (dir >= 0)
