@@ -28,7 +28,7 @@ async function open(
         method,
         headers: sent,
         signal,
-        cache: 'no-store',
+        cache: 'no-cache', // what may be kept is asked for with its tag
         credentials: 'omit',
         redirect: 'error',
     });

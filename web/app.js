@@ -2,7 +2,7 @@
 import { ApiError, jobPath, nodePath, post, remove, token } from './api.js';
 import { changed, decisionsTable } from './decisions.js';
 import { byId, h, setText, show } from './dom.js';
-import { duration, plural } from './format.js';
+import { diskText, duration, plural } from './format.js';
 import { JobView } from './job.js';
 import { ACTIVE, FINISHED, ROWS_MAX, filterJobs, idOf, isOver, jobsTable } from './jobs.js';
 import { Live } from './live.js';
@@ -24,6 +24,7 @@ const SPOKEN = new Set([
     'JobCreated',
     'JobPhase',
     'JobRescaled',
+    'JobPinned',
     'JobDeleted',
     'ReplicaFailed',
     'NodeDrained',
@@ -105,6 +106,7 @@ function renderHeader() {
         fact('round', cluster.round),
         next !== null && fact('next round', next > 0 ? `in ${duration(next)}` : 'now'),
         phases.map(([phase, count]) => fact(phase.toLowerCase(), count)),
+        cluster.disk.state !== 'ok' && fact('disk', diskText(cluster.disk)),
     );
 }
 

@@ -51,6 +51,10 @@ export function when(time, now) {
     return sameDay ? clock(time) : dateTime(time);
 }
 
+// What is left of the disk, when that is little.
+export const diskText = ({ state, freeBytes }) =>
+    `${state === 'full' ? 'full' : 'almost full'}, ${Math.floor(freeBytes / 2 ** 20)} MiB free`;
+
 export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
 
 // ["a","a","b"] -> "a ×2, b".

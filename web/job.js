@@ -17,6 +17,7 @@ import { idOf, isOver, phaseBadge, progressBar, swatch } from './jobs.js';
 import { LogView } from './log.js';
 import { MetricPlots, POINTS } from './metrics.js';
 import { PlotGroup } from './plot.js';
+import { useTable } from './use.js';
 
 const DETAIL_MS = 1500; // between two fetches of the job's details
 const EVENTS_SHOWN = 100;
@@ -138,8 +139,9 @@ export class JobView {
         this.events = [];
         this.plots.update([]);
         this.metrics.clear();
-        for (const each of ['job-facts', 'job-phase', 'job-actions', 'job-decisions', 'events'])
+        for (const each of ['job-facts', 'job-phase', 'job-actions', 'job-decisions', 'events', 'use'])
             byId(each).replaceChildren();
+        byId('use-section').hidden = true;
         byId('job-message').hidden = true;
         setText(byId('job-title'), id);
         this.choices('log-rank', ['0']);
@@ -227,6 +229,9 @@ export class JobView {
         setText(byId('job-message'), message);
         byId('job-message').hidden = !message;
         byId('job-message').classList.toggle('bad', job.phase === 'Failed');
+        const use = useTable(job);
+        show(byId('use'), use ?? []);
+        byId('use-section').hidden = !use;
         const ranks = Math.max(1, job.replicas, Number(byId('log-rank').value) + 1);
         this.choices(
             'log-rank',

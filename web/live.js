@@ -5,6 +5,7 @@
 import { ApiError, events, get } from './api.js';
 
 const GAP_MS = 400; // between two fetches
+const PAGE_JOBS = 1000;
 const CHECK_MS = 5000; // even when no event comes
 const POLL_MS = 3000;
 const POLLS_BEFORE_STREAM = 10;
@@ -77,12 +78,28 @@ export class Live {
         this.wanted = false;
         const [cluster, jobs, decisions] = await Promise.all([
             get('api/v1/cluster'),
-            get('api/v1/jobs'),
+            this.jobs(),
             get('api/v1/decisions?limit=200'),
         ]);
         // The first picture includes all events so far; a store that was replaced counts from the start.
         if (!this.last || cluster.lastEvent < this.last) this.last = cluster.lastEvent;
-        this.handlers.onData({ cluster, jobs: jobs.items, decisions: decisions.items });
+        this.handlers.onData({ cluster, jobs, decisions: decisions.items });
+    }
+
+    // Page by page; a page that did not change comes from the browser's cache (304). 410: another scheduler by now.
+    async jobs() {
+        for (let items = [], from = ''; ; ) {
+            try {
+                const page = await get(`api/v1/jobs?limit=${PAGE_JOBS}${from}`);
+                items = items.concat(page.items);
+                if (!page.continue) return items;
+                from = `&continue=${encodeURIComponent(page.continue)}`;
+            } catch (error) {
+                if (!from || !(error instanceof ApiError) || error.status !== 410) throw error;
+                items = [];
+                from = '';
+            }
+        }
     }
 
     // Until the connection is lost (throws or returns).

@@ -115,6 +115,20 @@ static int serve(adli_flags *flags)
     return status == ADL_EINVAL ? EXIT_USAGE : EXIT_INPUT;
 }
 
+/* A placeholder is there, and nothing else. As the first process of a container it must ask for SIGTERM. */
+static int keep_place(void)
+{
+    sigset_t ends;
+    int which;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    while (sigwait(&ends, &which) != 0)
+        continue;
+    return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv)
 {
     adli_flags flags;
@@ -125,6 +139,8 @@ int main(int argc, char **argv)
         code = EXIT_USAGE;
     } else if (flags.text.length > 0)
         fputs(flags.text.data, stdout);
+    else if (flags.placeholder)
+        code = keep_place();
     else
         code = serve(&flags);
     adli_flags_fini(&flags);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_MAX = 48, SERVER = 1000, STATE, CA };
+enum { OPTIONS_MAX = 48, SERVER = 1000, STATE, CA, KUBERNETES, CONTEXT };
 
 static const cli_option cluster_options[] = {
     {SERVER, "server", "URL",
@@ -25,7 +25,14 @@ static const cli_option cluster_options[] = {
      COMPLETE_DIR},
     {CA, "ca", "FILE", "certificates to trust with https (default: $ADAPTDL_CA, else the system's)",
      COMPLETE_FILE},
-    {'N', "namespace", "NS", "namespace of the jobs (default: default)", NULL},
+    {KUBERNETES, "kubernetes", NULL,
+     "work on the Kubernetes cluster of the kubeconfig (default when $ADAPTDL_KUBERNETES is set, "
+     "or "
+     "when no cluster on this machine is up and $KUBECONFIG is set; adaptdl context tells)",
+     NULL},
+    {CONTEXT, "context", "NAME", "that context of the kubeconfig; with it, as --kubernetes", NULL},
+    {'N', "namespace", "NS",
+     "namespace of the jobs (default: default; on Kubernetes that of the context)", NULL},
 };
 static const cli_option output_option = {'o', "output", "FORMAT",
                                          "json, yaml, wide or name (default: a table for people)",
@@ -125,6 +132,10 @@ int cli_next(cli *c)
             c->state = optarg;
         } else if (option == CA) {
             c->ca = optarg;
+        } else if (option == KUBERNETES) {
+            c->kubernetes = true;
+        } else if (option == CONTEXT) {
+            c->context = optarg;
         } else if (c->command->flags & CLI_CLUSTER && option == 'N') {
             c->ns = optarg;
         } else {
@@ -189,7 +200,12 @@ int problem(const char *command, int status, const char *format, ...)
 const char *did_you_mean(const char *word, const char *const *names, size_t count,
                          const char *prefix, char out[HINT_TEXT])
 {
-    const char *near = count > 0 ? adli_nearest(word, names, count) : NULL;
+    const char *near = NULL;
+    for (size_t i = 0; i < count && !near && strlen(word) > 1; i++)
+        if (strncmp(names[i], word, strlen(word)) == 0)
+            near = names[i]; /* its beginning */
+    if (!near && count > 0)
+        near = adli_nearest(word, names, count);
     *out = '\0';
     if (near && strcmp(near, word) != 0)
         snprintf(out, HINT_TEXT, "; did you mean %s%s?", prefix, near);

@@ -72,7 +72,8 @@ struct cli {
     const char *value; /* of the option that cli_next gave */
     int first;         /* after CLI_END: index of the first argument */
     /* the common options */
-    const char *server, *state, *ca, *ns;
+    const char *server, *state, *ca, *ns, *context;
+    bool kubernetes;
     cli_format format;
 };
 
@@ -132,7 +133,7 @@ int usage_error(const char *command, const char *format, ...) __attribute__((for
 int problem(const char *command, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 enum { HINT_TEXT = 120 };
-/* "; did you mean PREFIXNAME?" for the name that is nearest to the word, "" when none is near. */
+/* "; did you mean PREFIXNAME?" for a name that begins with the word, else the nearest; "" when none is near. */
 const char *did_you_mean(const char *word, const char *const *names, size_t count,
                          const char *prefix, char out[HINT_TEXT]);
 /* For the '?' and ':' of getopt_long: names the option that argv holds at fault. */

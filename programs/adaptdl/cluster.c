@@ -1,5 +1,7 @@
 #include "cluster.h"
 
+#include "kube.h"
+
 #include "base/json.h"
 #include "base/mem.h"
 #include "doc/yaml.h"
@@ -11,26 +13,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MAX = 256 << 20, TIMEOUT_MS = 60000, HTTP_ABSENT = 404 };
+enum { ANSWER_MAX = 256 << 20, TIMEOUT_MS = 60000, HTTP_ABSENT = 404, LIST_PAGE = 1000 };
 
-int cluster_open(cluster *k, const cli *c)
+static int open_site(cluster *k, const cli *c, bool local)
 {
-    *k = (cluster){.cli = c};
+    site where;
+    *k = (cluster){.cli = c, .ns = "default"};
     adli_buf_init(&k->answer, ANSWER_MAX);
     if (c->ns && !adli_name_valid(c->ns))
         return usage_error(c->command->name,
                            "-N %.100s: a namespace consists of a-z, 0-9 and '-', at most 63",
                            c->ns);
-    if (adli_server_init(&k->server, c->server, c->state, c->ca) != ADL_OK)
+    int status = site_choose(c, local, &where);
+    if (status == EXIT_DONE && where.kind == SITE_KUBERNETES)
+        status = kube_open(k);
+    if (status != EXIT_DONE)
+        return status;
+    if (!k->kube && adli_server_init(&k->server, c->server, c->state, c->ca) != ADL_OK)
         return report_error(c->command->name, EXIT_USAGE);
+    if (c->ns)
+        snprintf(k->ns, sizeof k->ns, "%s", c->ns);
     if (adli_streams_new(&k->server, &k->streams) != ADL_OK)
         return report_error(c->command->name, EXIT_REFUSED);
     return EXIT_DONE;
 }
 
+int cluster_open(cluster *k, const cli *c)
+{
+    return open_site(k, c, false);
+}
+
+int cluster_open_local(cluster *k, const cli *c)
+{
+    return open_site(k, c, true);
+}
+
+int cluster_reach(cluster *k)
+{
+    return k->kube ? kube_reach(k) : EXIT_DONE;
+}
+
 void cluster_close(cluster *k)
 {
     adli_streams_free(k->streams);
+    kube_close(k->kube);
     adli_server_fini(&k->server);
     adli_buf_fini(&k->answer);
     *k = (cluster){0};
@@ -48,12 +74,19 @@ static int no_answer(const cluster *k)
                    k->server.url, adl_error());
 }
 
+/* The API server answered in the place of the scheduler: it does not know one, or cannot reach it. */
+static bool is_of_proxy(const cluster *k, const json_t *answer)
+{
+    return k->kube && strcmp(text_of(answer, "kind", ""), "Status") == 0;
+}
+
 /* The server's own words, from {"error": {"message": ...}}. */
 static const char *server_message(const adli_buf *answer, json_t **hold)
 {
     *hold = NULL;
     if (answer && answer->data && adli_json_parse(answer->data, answer->length, hold) == ADL_OK) {
-        const char *text = text_of(json_object_get(*hold, "error"), "message", NULL);
+        const char *text =
+            text_of(json_object_get(*hold, "error"), "message", text_of(*hold, "message", NULL));
         if (text)
             return text;
     }
@@ -63,6 +96,8 @@ static const char *server_message(const adli_buf *answer, json_t **hold)
 int cluster_failed(const cluster *k, adl_status status, int code, const adli_buf *answer)
 {
     const char *command = k->cli->command->name;
+    if (k->told)
+        return k->told;
     if (status == ADL_EINTR)
         return EXIT_INTERRUPTED;
     if (status == ADL_ENET)
@@ -73,7 +108,11 @@ int cluster_failed(const cluster *k, adl_status status, int code, const adli_buf
     const char *text = server_message(answer, &hold);
     char hint[HINT_TEXT];
     int result = EXIT_REFUSED;
-    if (code == 401 || (code == 403 && !text))
+    if (is_of_proxy(k, hold))
+        result = problem(command, code == 401 || code == 403 ? EXIT_REFUSED : EXIT_NO_CLUSTER,
+                         "the AdaptDL scheduler in namespace %s cannot be asked: %s", k->kube->ns,
+                         text ? text : "the API server does not say why");
+    else if (code == 401 || (code == 403 && !text))
         problem(command, result, "%s (set ADAPTDL_TOKEN to the cluster's token)",
                 text ? text : "the scheduler does not allow this");
     else if (code == HTTP_ABSENT)
@@ -97,12 +136,26 @@ int cluster_parse(const cluster *k, json_t **out)
                    "the answer is not what a scheduler says: %s", adl_error());
 }
 
+/* Once more with new credentials, where the old ones have ended meanwhile. */
+static adl_status exchange(cluster *k, const adli_stream_request *request)
+{
+    adl_status status =
+        adli_stream_exchange(k->streams, request, interrupted, &k->answer, &k->code);
+    if (status == ADL_OK && k->code == 401 && k->kube && kube_renew(k))
+        status = adli_stream_exchange(k->streams, request, interrupted, &k->answer, &k->code);
+    return status;
+}
+
 int cluster_request(cluster *k, const adli_stream_request *request, int accept, json_t **out)
 {
     if (out)
         *out = NULL;
-    adl_status status =
-        adli_stream_exchange(k->streams, request, interrupted, &k->answer, &k->code);
+    if (k->kube && strcmp(request->method, "GET") != 0)
+        return kube_write(k, request, out);
+    int ready = cluster_reach(k);
+    if (ready != EXIT_DONE)
+        return ready;
+    adl_status status = exchange(k, request);
     if (status != ADL_OK || (k->code >= 400 && k->code != accept))
         return cluster_failed(k, status, k->code, &k->answer);
     return out && k->code < 400 ? cluster_parse(k, out) : EXIT_DONE;
@@ -114,17 +167,51 @@ int cluster_ask(cluster *k, const char *method, const char *path, int accept, js
     return cluster_request(k, &request, accept, out);
 }
 
+int cluster_list(cluster *k, const char *query, json_t **out)
+{
+    char path[PATH_TEXT], next[64] = "";
+    *out = NULL;
+    do {
+        json_t *page = NULL;
+        snprintf(path, sizeof path, "/api/v1/jobs?%s%slimit=%d%s%s", query, *query ? "&" : "",
+                 LIST_PAGE, *next ? "&continue=" : "", next);
+        int status = cluster_ask(k, "GET", path, 410, &page);
+        if (status == EXIT_DONE && k->code == 410) { /* another scheduler than a page ago */
+            json_decref(*out);
+            *out = NULL;
+            next[0] = '\0';
+            continue;
+        }
+        if (status != EXIT_DONE) {
+            json_decref(*out);
+            *out = NULL;
+            return status;
+        }
+        snprintf(next, sizeof next, "%s", text_of(page, "continue", ""));
+        json_object_del(page, "continue");
+        if (!*out) {
+            *out = page;
+            continue;
+        }
+        json_array_extend(json_object_get(*out, "items"), json_object_get(page, "items"));
+        json_decref(page);
+    } while (*next || !*out);
+    return EXIT_DONE;
+}
+
 adl_status cluster_look(cluster *k, const char *path, int timeout_ms)
 {
     adli_stream_request request = {.method = "GET", .path = path, .timeout_ms = timeout_ms};
-    return adli_stream_exchange(k->streams, &request, interrupted, &k->answer, &k->code);
+    if (k->kube && (k->told = kube_reach(k)) != EXIT_DONE)
+        return adli_fail(ADL_EIO, "the scheduler cannot be asked");
+    return exchange(k, &request);
 }
 
 /* ---- jobs ---- */
 
 int cluster_job_name(cluster *k, const char *text, job_name *out)
 {
-    const char *slash = strchr(text, '/'), *ns = k->cli->ns ? k->cli->ns : "default";
+    const char *slash = strchr(text, '/'), *ns = k->ns;
     size_t length = slash ? (size_t)(slash - text) : strlen(ns);
     const char *name = slash ? slash + 1 : text;
     if (length < sizeof out->ns && strlen(name) < sizeof out->name) {
@@ -150,7 +237,7 @@ const char *job_hint(const cluster *k, const job_name *job, char out[HINT_TEXT])
     *out = '\0';
     if (!*job->name)
         return out;
-    snprintf(path, sizeof path, "/api/v1/jobs?namespace=%s", job->ns);
+    snprintf(path, sizeof path, "/api/v1/jobs?namespace=%s&fields=name&limit=1000", job->ns);
     adli_buf_init(&answer, ANSWER_MAX);
     if (adli_stream_exchange(k->streams, &request, interrupted, &answer, &code) == ADL_OK &&
         code == 200 && adli_json_parse(answer.data, answer.length, &jobs) == ADL_OK) {

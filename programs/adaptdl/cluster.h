@@ -13,23 +13,34 @@ typedef struct job_name {
     char ns[64], name[64];
 } job_name;
 
+struct kube;
+
 typedef struct cluster {
     const cli *cli;
+    struct kube *kube; /* NULL: no Kubernetes */
+    char ns[64];       /* of jobs that are named without one */
     adli_server server;
     adli_streams *streams;
     adli_buf answer; /* the last */
     int code;        /* its status */
+    int told;        /* a message was shown in the place of an answer: its exit status; 0: none */
     job_name asked;  /* the last that the user named; "": none */
 } cluster;
 
 /* EXIT_DONE, or the exit status of a message that was shown. Call cluster_close whatever the
  * result. */
 int cluster_open(cluster *k, const cli *c);
+/* The same for commands that work on a cluster of this machine only. */
+int cluster_open_local(cluster *k, const cli *c);
 void cluster_close(cluster *k);
+/* Before a stream is opened without cluster_request: what reads need. EXIT_DONE, or a message was shown. */
+int cluster_reach(cluster *k);
 
 /* One exchange. *out (may be NULL): the answer, json_decref. EXIT_DONE, or a message was shown.
  * A status of 400 and more is a failure, but for `accept` (0: none), with *out NULL then;
  * k->code tells. */
+/* All jobs that the query ("namespace=x&fields=name") names, page by page: {"items": [...]}. */
+int cluster_list(cluster *k, const char *query, json_t **out);
 int cluster_ask(cluster *k, const char *method, const char *path, int accept, json_t **out);
 /* The same with a request of the caller's. */
 int cluster_request(cluster *k, const adli_stream_request *request, int accept, json_t **out);

@@ -3,6 +3,8 @@
  * way is followed. A file is written under another name and renamed when it is whole. */
 #include "cluster.h"
 #include "commands.h"
+#include "copy_dest.h"
+#include "kube_pod.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +23,7 @@ typedef struct copying {
     adli_stream *stream;
     adli_buf listing; /* of a directory */
     int depth;
-    int left_out; /* links out of the job's directory */
+    int left_out; /* links out of the job's directory, names that cannot be written here */
 } copying;
 
 static adl_status take(void *user, const char *data, size_t length)
@@ -43,6 +45,14 @@ static adl_status take(void *user, const char *data, size_t length)
         length -= (size_t)done;
     }
     return ADL_OK;
+}
+
+/* Tells what of a directory is not copied, unless why is NULL: then that was told. */
+static int leave_out(copying *p, const char *remote, const char *why)
+{
+    p->left_out++;
+    problem("cp", EXIT_PROBLEM, "%s is left out%s%s", remote, why ? ": " : "", why ? why : "");
+    return LEFT_OUT;
 }
 
 /* Gets one remote path into p->fd, or into p->listing when it is a directory. */
@@ -71,26 +81,14 @@ static int fetch(copying *p, const char *remote, bool *directory)
     else if (status != ADL_OK || code >= 400)
         result =
             cluster_failed(p->k, status, code, p->stream ? adli_stream_answer(p->stream) : NULL);
-    if (code == 403 && p->depth > 0) { /* told; the rest of the directory is copied nevertheless */
-        p->left_out++;
-        result = LEFT_OUT;
-    }
+    /* The rest of the directory is copied nevertheless. */
+    if ((code == 400 || code == 403 || code == 404) && p->depth > 0)
+        result = leave_out(p, remote, NULL);
     *directory = p->stream && adli_stream_is_directory(p->stream);
     adli_stream_close(p->stream);
     p->stream = NULL;
     adli_buf_fini(&path);
     return result;
-}
-
-static int cannot_write(const char *name)
-{
-    return problem("cp", EXIT_USAGE, "%s: %s", name, strerror(errno));
-}
-
-static bool plain_component(const char *name)
-{
-    return *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !strchr(name, '/') &&
-           strlen(name) <= 255;
 }
 
 static int copy_path(copying *p, const char *remote, int parent, const char *name, int depth);
@@ -105,25 +103,26 @@ static int copy_entries(copying *p, const char *remote, int parent, const char *
     listing = json_loadb(p->listing.data, p->listing.length, 0, NULL);
     if (mkdirat(parent, name, 0777) != 0 && errno != EEXIST) {
         json_decref(listing);
-        return cannot_write(name);
+        return copy_cannot_write(name);
     }
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int status = fd < 0 ? cannot_write(name) : EXIT_DONE;
+    int status = fd < 0 ? copy_cannot_write(name) : EXIT_DONE;
     json_array_foreach(json_object_get(listing, "entries"), i, entry)
     {
         const char *child = text_of(entry, "name", "");
         char below[REMOTE_MAX];
         if (status != EXIT_DONE)
             break;
-        if (!plain_component(child))
-            status = problem("cp", EXIT_REFUSED,
-                             "%s: a file there has the name \"%.80s\", which is not "
-                             "written here",
-                             remote, child);
-        else if ((size_t)snprintf(below, sizeof below, "%s/%s", remote, child) >= sizeof below)
-            status = problem("cp", EXIT_REFUSED, "%s: the names are too long", remote);
-        else
-            status = copy_path(p, below, fd, child, depth + 1);
+        bool fits = (size_t)snprintf(below, sizeof below, "%s/%s", remote, child) < sizeof below;
+        const json_t *exact = json_object_get(entry, "exact");
+        const char *why = !copy_plain(child)      ? "not a name for a file"
+                          : !fits                 ? "the names are too long"
+                          : json_is_false(exact)  ? "its name is not UTF-8"
+                          : depth + 1 > DEPTH_MAX ? "too many directories deep"
+                                                  : NULL;
+        status = why ? leave_out(p, below, why) : copy_path(p, below, fd, child, depth + 1);
+        if (status == LEFT_OUT)
+            status = EXIT_DONE;
     }
     if (fd >= 0)
         close(fd);
@@ -135,20 +134,18 @@ static int copy_path(copying *p, const char *remote, int parent, const char *nam
 {
     char temporary[64];
     bool directory;
-    if (depth > DEPTH_MAX)
-        return problem("cp", EXIT_REFUSED, "%s: more than %d directories deep", remote, DEPTH_MAX);
     snprintf(temporary, sizeof temporary, ".adaptdl-cp.%ld.%d", (long)getpid(), depth);
     p->fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (p->fd < 0)
-        return cannot_write(name);
+        return copy_cannot_write(name);
     p->depth = depth;
     int status = fetch(p, remote, &directory);
     if (close(p->fd) != 0 && status == EXIT_DONE)
-        status = cannot_write(name);
+        status = copy_cannot_write(name);
     p->fd = -1;
     if (status == EXIT_DONE && !directory) {
         if (renameat(parent, temporary, parent, name) != 0)
-            status = cannot_write(name);
+            status = copy_cannot_write(name);
     }
     if (status != EXIT_DONE || directory)
         unlinkat(parent, temporary, 0);
@@ -157,28 +154,14 @@ static int copy_path(copying *p, const char *remote, int parent, const char *nam
     return status == EXIT_DONE && directory ? copy_entries(p, remote, parent, name, depth) : status;
 }
 
-/* DEST is a directory: into it, under the last name of the remote path; else DEST itself. */
 static int copy_to(copying *p, const char *remote, const char *dest)
 {
-    struct stat seen;
-    char parent[REMOTE_MAX];
-    const char *slash = strrchr(remote, '/'), *name = slash ? slash + 1 : remote;
-    bool into = stat(dest, &seen) == 0 && S_ISDIR(seen.st_mode);
-    if (into) {
-        snprintf(parent, sizeof parent, "%s", dest);
-    } else {
-        const char *last = strrchr(dest, '/');
-        name = last ? last + 1 : dest;
-        snprintf(parent, sizeof parent, "%.*s", last ? (int)(last - dest) + 1 : 1,
-                 last ? dest : ".");
-    }
-    if (strlen(dest) >= sizeof parent || !plain_component(name))
-        return problem("cp", EXIT_USAGE, "%.200s: not a name for a file", dest);
-    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return cannot_write(parent);
-    int status = copy_path(p, remote, fd, name, 0);
-    close(fd);
+    const char *name;
+    int parent, status = copy_open_dest(remote, dest, &name, &parent);
+    if (status == EXIT_DONE)
+        status = copy_path(p, remote, parent, name, 0);
+    if (parent >= 0)
+        close(parent);
     return status;
 }
 
@@ -243,7 +226,9 @@ static int run_cp(cli *c)
     status = cluster_open(&k, c);
     if (status == EXIT_DONE)
         status = parse_source(&k, cli_argument(c, 0), &p.job, remote);
-    if (status == EXIT_DONE)
+    if (status == EXIT_DONE && k.kube)
+        status = kube_cp(&k, &p.job, remote, cli_argument(c, 1));
+    else if (status == EXIT_DONE)
         status = strcmp(cli_argument(c, 1), "-") == 0 ? copy_to_stdout(&p, remote)
                                                       : copy_to(&p, remote, cli_argument(c, 1));
     if (status == EXIT_DONE && p.left_out > 0)
@@ -259,10 +244,10 @@ const cli_command command_cp = {
     .usage = "JOB:/adaptdl/share/PATH DEST",
     .text = "Copies a file or a directory that a job wrote below /adaptdl/share or "
             "/adaptdl/checkpoint. When DEST is a directory the copy goes into it; - is standard "
-            "output. A file that is there is replaced when the copy is complete. Links that lead "
-            "out of "
-            "the job's directories are left out.",
-    .exits = "0 all of it was copied, 1 links were left out; otherwise as in adaptdl --help.",
+            "output. A file that is there is replaced when the copy is complete. Of a directory, "
+            "links that lead out of the job's directories and files whose names are not UTF-8 or "
+            "have control characters are left out, and named.",
+    .exits = "0 all of it was copied, 1 something was left out; otherwise as in adaptdl --help.",
     .examples = "adaptdl cp hello-world-kgjsc:/adaptdl/share/foo.txt foo.txt\n"
                 "adaptdl cp mnist-x7k2p:/adaptdl/share/log.txt - | tail",
     .arguments = COMPLETE_JOB,

@@ -39,7 +39,7 @@ pid_t local_listener(const cluster *k)
 
 int local_open(cluster *k, const cli *c, char **state)
 {
-    int status = cluster_open(k, c);
+    int status = cluster_open_local(k, c);
     *state = NULL;
     return status == EXIT_DONE ? state_directory(k, state) : status;
 }

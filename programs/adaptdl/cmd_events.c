@@ -101,6 +101,9 @@ static int listen_once(cluster *k, follower *f, const char *path)
                                    .user = f};
     adli_buf_clear(&f->line);
     adli_buf_clear(&f->data);
+    int ready = cluster_reach(k);
+    if (ready != EXIT_DONE)
+        return ready;
     adl_status status = adli_stream_open(k->streams, &request, &stream);
     if (status != ADL_OK)
         return report_error("events", EXIT_REFUSED);
@@ -267,6 +270,42 @@ static int save_snapshot(cluster *k, const char *path)
     return EXIT_DONE;
 }
 
+/* What was decided is no longer so for a job that is over, or that its user has suspended. */
+static void print_reason(const json_t *job)
+{
+    const char *reason = text_of(job, "reason", NULL), *message = text_of(job, "message", "");
+    if (!reason)
+        return;
+    printf("now %s: %s", text_of(job, "phase", "?"), reason);
+    if (*message) {
+        char line[300];
+        snprintf(line, sizeof line, ": %.*s", (int)strcspn(message, "\n"), message);
+        term_line(stdout, line);
+    }
+    putchar('\n');
+}
+
+/* How it came to its size, beside what was decided. */
+static int print_size(cluster *k, const job_name *name)
+{
+    char path[PATH_TEXT];
+    json_t *job = NULL;
+    int status = cluster_ask(k, "GET", job_path(name, "", path), 0, &job);
+    const char *resized = text_of(job, "lastResize", "");
+    if (status == EXIT_DONE && whole_of(job, "pinned") > 0)
+        printf("pinned to %d replicas by its user, until adaptdl scale --auto\n",
+               whole_of(job, "pinned"));
+    if (status == EXIT_DONE && *resized) {
+        printf("last change of size: ");
+        term_line(stdout, resized);
+        putchar('\n');
+    }
+    if (status == EXIT_DONE)
+        print_reason(job);
+    json_decref(job);
+    return status;
+}
+
 static int run_explain(cli *c)
 {
     int limit = 10;
@@ -306,6 +345,8 @@ static int run_explain(cli *c)
         for (size_t i = json_array_size(items); i-- > 0;)
             print_decision(json_array_get(items, i));
     json_decref(answer);
+    if (status == EXIT_DONE && c->format != FORMAT_JSON && c->format != FORMAT_YAML)
+        status = print_size(&k, &job);
     cluster_close(&k);
     return status;
 }

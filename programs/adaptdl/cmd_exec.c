@@ -1,6 +1,7 @@
 /* `adaptdl exec`: a program beside a replica, in its directory and with its environment. A replica of the local
  * cluster is a process of this machine: it is found by the mark that its keeper gives it, and /proc tells the rest. */
 #include "commands.h"
+#include "kube_pod.h"
 #include "state.h"
 
 #include "proc/procs.h"
@@ -175,6 +176,16 @@ static int run_exec(cli *c)
     adli_buf_init(&mark, PATH_BYTES);
     adli_buf_init(&environment, ENVIRONMENT_MAX);
     int status = cluster_open(&k, c);
+    if (status == EXIT_DONE && k.kube) {
+        job_name name;
+        status = cluster_job_name(&k, cli_argument(c, 0), &name);
+        if (status == EXIT_DONE)
+            status = kube_exec(&k, &name, rank, c->argv + more);
+        cluster_close(&k);
+        adli_buf_fini(&environment);
+        adli_buf_fini(&mark);
+        return status;
+    }
     if (status == EXIT_DONE)
         status = mark_of(&k, cli_argument(c, 0), &mark);
     cluster_close(&k);
@@ -199,7 +210,9 @@ const cli_command command_exec = {
     .usage = "[--rank R] JOB [-- PROGRAM [ARGUMENTS]]",
     .text =
         "Runs a program, or $SHELL, in the directory and with the environment of a replica of the "
-        "local cluster, beside it: to look at its files, its environment, its process.",
+        "local cluster, beside it: to look at its files, its environment, its process. On "
+        "Kubernetes "
+        "it is run in the replica's container, sh when none is named.",
     .options = exec_options,
     .exits = "that of the program; 4 there is no such job or rank, 127 no such program.",
     .examples = "adaptdl exec mnist-x7k2p\nadaptdl exec --rank 1 mnist-x7k2p -- ls -l",

@@ -22,6 +22,10 @@ static double runtime_of(const json_t *job)
     return completed - started;
 }
 
+/* What the tables below show. */
+#define LS_FIELDS                                                                                  \
+    "namespace,name,phase,reason,message,created,started,completed,replicas,restarts,train"
+
 static void print_names(const json_t *jobs, bool with_namespace)
 {
     size_t i;
@@ -49,7 +53,7 @@ static void put_job(term_table *table, const json_t *job, bool wide, bool with_n
     table_put(table, "%s", text_of(job, "phase", "-"));
     table_put(table, "%s", term_date(number_of(job, "started"), text));
     table_put(table, "%s", term_minutes(runtime_of(job), text));
-    table_put(table, "%d", whole_of(job, "replicas"));
+    table_put(table, "%s%d", whole_of(job, "pinned") > 0 ? "=" : "", whole_of(job, "replicas"));
     table_put(table, "%d", whole_of(job, "restarts"));
     if (!wide)
         return;
@@ -122,16 +126,14 @@ static int run_ls(cli *c)
                            "Succeeded or Failed",
                            phase);
     int status = cluster_open(&k, c);
-    snprintf(path, sizeof path, "/api/v1/jobs?%s%s%s%s", all ? "" : "namespace=",
-             all     ? ""
-             : c->ns ? c->ns
-                     : "default",
-             phase ? "&phase=" : "", phase ? phase : "");
+    bool whole = c->format == FORMAT_JSON || c->format == FORMAT_YAML;
+    snprintf(path, sizeof path, "%s%s%s%s%s", all ? "" : "namespace=", all ? "" : k.ns,
+             phase ? "&phase=" : "", phase ? phase : "", whole ? "" : "&fields=" LS_FIELDS);
     if (status == EXIT_DONE)
-        status = cluster_ask(&k, "GET", path, 0, &answer);
+        status = cluster_list(&k, path, &answer);
     if (status == EXIT_DONE) {
         const json_t *items = json_object_get(answer, "items");
-        if (c->format == FORMAT_JSON || c->format == FORMAT_YAML)
+        if (whole)
             status = print_value(c, answer);
         else if (c->format == FORMAT_NAME)
             print_names(items, all);
@@ -216,11 +218,13 @@ static void show_train(const json_t *train)
              term_short(number_of(train, "initBatchSize"), b),
              term_short(number_of(train, "maxBatchSize"), most));
     show("Batch size", text);
-    snprintf(text, sizeof text, "%s examples/s x %.0f%% efficiency = goodput %s",
-             term_short(number_of(train, "throughput"), a),
-             100 * fmax(number_of(train, "efficiency"), 0),
-             term_short(number_of(train, "goodput"), b));
-    show("Speed", text);
+    double efficiency = number_of(train, "efficiency"); /* of what runs */
+    if (isfinite(efficiency)) {
+        snprintf(text, sizeof text, "%s examples/s x %.0f%% efficiency = goodput %s",
+                 term_short(number_of(train, "throughput"), a), 100 * efficiency,
+                 term_short(number_of(train, "goodput"), b));
+        show("Speed", text);
+    }
     double fraction = number_of(train, "fractionDone");
     if (isfinite(fraction)) {
         snprintf(text, sizeof text, "%.1f%%", 100 * fraction);
@@ -239,6 +243,29 @@ static void show_metrics(const json_t *metrics)
         char text[200], value[TIME_TEXT];
         snprintf(text, sizeof text, "%s %s at step %.0f", name,
                  term_value(number_of(metric, "value"), value), number_of(metric, "step"));
+        show(label, text);
+        label = "";
+    }
+}
+
+/* What each replica uses. */
+static void show_use(const json_t *job)
+{
+    const json_t *nodes = json_object_get(job, "allocation"), *use;
+    const char *label = "Use";
+    size_t i;
+    json_array_foreach(json_object_get(job, "use"), i, use)
+    {
+        char text[300], a[TIME_TEXT], b[TIME_TEXT];
+        int rank = whole_of(use, "rank");
+        const char *node = json_string_value(json_array_get(nodes, (size_t)rank));
+        int used = snprintf(text, sizeof text, "replica %d on %.100s: %s CPUs, %s memory", rank,
+                            node ? node : "?", term_short(number_of(use, "cpus"), a),
+                            term_bytes(number_of(use, "memoryBytes"), b));
+        if (json_object_get(use, "gpus") || json_object_get(use, "gpuMemoryBytes"))
+            snprintf(text + used, sizeof text - (size_t)used, ", %s GPUs, %s GPU memory",
+                     term_short(number_of(use, "gpus"), a),
+                     term_bytes(number_of(use, "gpuMemoryBytes"), b));
         show(label, text);
         label = "";
     }
@@ -278,11 +305,18 @@ static void describe(const json_t *job)
         snprintf(text, sizeof text, "%g, suspended: %.20s", priority, suspend);
         show("Priority", text);
     }
+    if (whole_of(job, "pinned") > 0) {
+        snprintf(text, sizeof text, "to %d, until adaptdl scale --auto", whole_of(job, "pinned"));
+        show("Pinned", text);
+    }
+    if (*text_of(job, "lastResize", ""))
+        show("Resized", text_of(job, "lastResize", ""));
     snprintf(text, sizeof text, "%d restarts, %d failures", whole_of(job, "restarts"),
              whole_of(job, "failures"));
     show("History", text);
     show_train(json_object_get(job, "train"));
     show_metrics(json_object_get(job, "metrics"));
+    show_use(job);
 }
 
 enum { EVENTS_SHOWN = 10 };
@@ -430,20 +464,47 @@ static int delete_jobs(cluster *k, const char *const *names, size_t count, bool 
     return status;
 }
 
+/* Until no job of the namespace is on its way out. */
+static int await_all(cluster *k, const char *ns)
+{
+    char query[PATH_TEXT];
+    snprintf(query, sizeof query, "namespace=%s&fields=deleted", ns);
+    for (bool gone = false; !gone;) {
+        json_t *answer = NULL;
+        int status = cluster_list(k, query, &answer);
+        if (status != EXIT_DONE)
+            return status;
+        size_t i;
+        const json_t *job;
+        gone = true;
+        json_array_foreach(json_object_get(answer, "items"), i, job)
+        {
+            gone &= !json_is_true(json_object_get(job, "deleted"));
+        }
+        json_decref(answer);
+        if (!gone)
+            pause_ms(100);
+    }
+    return EXIT_DONE;
+}
+
+/* One request, however many there are. */
 static int delete_all(cluster *k, bool wait)
 {
     char path[PATH_TEXT];
     json_t *answer = NULL;
-    snprintf(path, sizeof path, "/api/v1/jobs?namespace=%s", k->cli->ns ? k->cli->ns : "default");
-    int status = cluster_ask(k, "GET", path, 0, &answer);
-    const json_t *items = json_object_get(answer, "items");
-    size_t count = json_array_size(items);
-    const char **names = adli_calloc(count, sizeof *names);
-    for (size_t i = 0; i < count && names; i++)
-        names[i] = text_of(json_array_get(items, i), "name", "");
-    if (status == EXIT_DONE && names)
-        status = delete_jobs(k, names, count, wait);
-    free(names);
+    const char *ns = k->ns;
+    snprintf(path, sizeof path, "/api/v1/jobs?namespace=%s", ns);
+    int status = cluster_ask(k, "DELETE", path, 0, &answer);
+    if (status == EXIT_DONE && wait)
+        status = await_all(k, ns);
+    size_t i;
+    const json_t *id;
+    json_array_foreach(json_object_get(answer, "items"), i, id)
+    {
+        if (status == EXIT_DONE)
+            printf("%s deleted\n", json_string_value(id));
+    }
     json_decref(answer);
     return status;
 }

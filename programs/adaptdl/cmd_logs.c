@@ -2,8 +2,8 @@
  * restarts of the job and of the scheduler. What was printed is counted: when a connection
  * breaks, the stream is asked for again and so many bytes are skipped, for a log only grows. */
 #include "commands.h"
+#include "log_text.h"
 #include "logs.h"
-#include "term.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -11,16 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL_RANKS = 256, NO_FOLLOW, GROUP, RANK, TAIL, RANKS_MAX = 10000, LINE_MAX_BYTES = 1 << 16 };
+enum { ALL_RANKS = 256, NO_FOLLOW, GROUP, RANK, TAIL, RANKS_MAX = 10000 };
 static const double PATIENCE_S = 30; /* with a scheduler that does not answer */
 
 typedef struct rank_log {
-    int rank;
-    bool prefixed;
+    log_text text;
     adli_stream *stream;
-    int64_t printed, to_skip; /* bytes */
-    adli_buf line;            /* of a prefixed log: not ended yet */
-    term_held held;
 } rank_log;
 
 typedef struct log_set {
@@ -43,66 +39,21 @@ typedef struct job_state {
     int replicas, group;
 } job_state;
 
-static void end_line(rank_log *log)
-{
-    printf("[%d] ", log->rank);
-    term_log(stdout, &log->held, log->line.data ? log->line.data : "", log->line.length);
-    adli_buf_clear(&log->line);
-}
-
-/* Lines of several ranks must not mix: each is printed when it is whole. */
-static void print_prefixed(rank_log *log, const char *data, size_t length)
-{
-    while (length > 0) {
-        const char *end = memchr(data, '\n', length);
-        size_t part = end ? (size_t)(end - data) + 1 : length;
-        if (log->line.length + part > LINE_MAX_BYTES) {
-            adli_buf_puts(&log->line, "\n");
-            end_line(log);
-            part = part < LINE_MAX_BYTES ? part : LINE_MAX_BYTES;
-        }
-        adli_buf_append(&log->line, data, part);
-        if (data[part - 1] == '\n')
-            end_line(log);
-        data += part;
-        length -= part;
-    }
-}
-
-static adl_status take(void *user, const char *data, size_t length)
-{
-    rank_log *log = user;
-    if (log->to_skip > 0) {
-        size_t skip = (int64_t)length < log->to_skip ? length : (size_t)log->to_skip;
-        log->to_skip -= (int64_t)skip;
-        data += skip;
-        length -= skip;
-    }
-    if (length == 0)
-        return ADL_OK;
-    log->printed += (int64_t)length;
-    if (log->prefixed)
-        print_prefixed(log, data, length);
-    else
-        term_log(stdout, &log->held, data, length);
-    if (fflush(stdout) != 0)
-        return adli_fail(ADL_EIO, "cannot write the output");
-    return ADL_OK;
-}
-
 static adl_status open_log(log_set *set, rank_log *log)
 {
     const logs_options *o = set->options;
     char path[PATH_TEXT], rest[160];
-    int used =
-        snprintf(rest, sizeof rest, "/logs?rank=%d%s", log->rank, o->follow ? "&follow=1" : "");
+    int used = snprintf(rest, sizeof rest, "/logs?rank=%d%s", log->text.rank,
+                        o->follow ? "&follow=1" : "");
     if (set->group > 0)
         used += snprintf(rest + used, sizeof rest - (size_t)used, "&group=%d", set->group);
     if (o->tail >= 0)
         snprintf(rest + used, sizeof rest - (size_t)used, "&tail=%d", o->tail);
-    adli_stream_request request = {
-        .method = "GET", .path = job_path(set->job, rest, path), .data = take, .user = log};
-    log->to_skip = log->printed;
+    adli_stream_request request = {.method = "GET",
+                                   .path = job_path(set->job, rest, path),
+                                   .data = log_text_take,
+                                   .user = &log->text};
+    log->text.to_skip = log->text.printed;
     return adli_stream_open(set->k->streams, &request, &log->stream);
 }
 
@@ -113,9 +64,7 @@ static adl_status add_rank(log_set *set, int rank)
     rank_log *log = adli_calloc(1, sizeof *log); /* its address is the stream's */
     if (!log)
         return adli_fail_memory("logs");
-    log->rank = rank;
-    log->prefixed = set->options->all_ranks;
-    adli_buf_init(&log->line, LINE_MAX_BYTES + 16);
+    log_text_init(&log->text, rank, set->options->all_ranks);
     set->logs[set->count++] = log;
     return open_log(set, log);
 }
@@ -124,12 +73,7 @@ static void finish_log(rank_log *log)
 {
     adli_stream_close(log->stream);
     log->stream = NULL;
-    if (log->line.length > 0) {
-        adli_buf_puts(&log->line, "\n");
-        end_line(log);
-    }
-    if (!log->prefixed)
-        term_log(stdout, &log->held, NULL, 0);
+    log_text_end(&log->text);
 }
 
 /* EXIT_DONE, or a message was shown. */
@@ -162,11 +106,11 @@ static int look(log_set *set, job_state *state)
  * had something to say the next is tried. */
 static int end_log(log_set *set, rank_log *log)
 {
-    bool next = log->prefixed && log->printed > 0 && log->rank + 1 == (int)set->count &&
-                set->count < RANKS_MAX;
+    bool next = log->text.prefixed && log->text.printed > 0 &&
+                log->text.rank + 1 == (int)set->count && set->count < RANKS_MAX;
     set->found = true;
     finish_log(log);
-    if (next && add_rank(set, log->rank + 1) != ADL_OK)
+    if (next && add_rank(set, log->text.rank + 1) != ADL_OK)
         return report_error(set->k->cli->command->name, EXIT_REFUSED);
     return EXIT_DONE;
 }
@@ -178,14 +122,15 @@ static int judge_end(log_set *set, rank_log *log)
     job_state state;
     adl_status status = adli_stream_result(log->stream, &code);
     if (status != ADL_ENET && (status != ADL_OK || code >= 400)) {
-        bool none = code == 404 && (log->prefixed || set->lenient); /* no such rank in this group */
+        bool none =
+            code == 404 && (log->text.prefixed || set->lenient); /* no such rank in this group */
         int result = none ? EXIT_DONE
                           : cluster_failed(set->k, status, code, adli_stream_answer(log->stream));
         finish_log(log);
         return result;
     }
     bool broken = status == ADL_ENET;
-    if (broken && set->options->tail >= 0 && log->printed > 0) {
+    if (broken && set->options->tail >= 0 && log->text.printed > 0) {
         int result =
             cluster_failed(set->k, status, 0, NULL); /* where it broke cannot be found again */
         finish_log(log);
@@ -240,7 +185,7 @@ static void close_logs(log_set *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         adli_stream_close(set->logs[i]->stream);
-        adli_buf_fini(&set->logs[i]->line);
+        log_text_fini(&set->logs[i]->text);
         free(set->logs[i]);
     }
     free(set->logs);
@@ -295,6 +240,8 @@ static int check_rank(const log_set *set, const job_state *state)
 
 int logs_print(cluster *k, const job_name *job, const logs_options *options)
 {
+    if (k->kube)
+        return kube_logs(k, job, options);
     log_set set = {.k = k, .job = job, .options = options, .group = options->group};
     job_state state;
     int first = options->all_ranks ? 0 : options->rank, last = first;

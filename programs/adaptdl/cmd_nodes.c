@@ -144,6 +144,15 @@ static int await_empty(cluster *k, const char *name)
     }
 }
 
+/* Names of Kubernetes' nodes may have dots. */
+static bool valid_node(const cluster *k, const char *name)
+{
+    size_t length = strlen(name);
+    return adli_name_valid(name) ||
+           (k->kube && length > 0 && length <= 253 && name[0] != '.' && name[0] != '-' &&
+            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == length);
+}
+
 static int drain(cli *c, const char *verb, const char *done)
 {
     bool wait = false;
@@ -157,11 +166,11 @@ static int drain(cli *c, const char *verb, const char *done)
     const char *name = cli_argument(c, 0);
     if (!name || cli_count(c) > 1)
         return usage_error(verb, "expected the name of one node");
-    if (!adli_name_valid(name))
-        return usage_error(
+    int status = cluster_open(&k, c);
+    if (status == EXIT_DONE && !valid_node(&k, name))
+        status = usage_error(
             verb, "node \"%.80s\": a name consists of a-z, 0-9 and '-', at most 63 characters",
             name);
-    int status = cluster_open(&k, c);
     snprintf(path, sizeof path, "/api/v1/nodes/%s/%s", name, verb);
     if (status == EXIT_DONE)
         status = cluster_ask(&k, "POST", path, 0, NULL);

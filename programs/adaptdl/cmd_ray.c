@@ -13,7 +13,7 @@ static int run_ray(cli *c)
         if (option < 0)
             return cli_result(option);
     if (cli_count(c) < 1)
-        return usage_error("ray", "expected submit, attach, stop, status or list");
+        return usage_error("ray", "expected submit, attach, stop, status, list or trials");
     static char program[] = "adaptdl-ray";
     char **arguments = c->argv + c->first - 1;
     arguments[0] = program;
@@ -27,7 +27,7 @@ static int run_ray(cli *c)
 const cli_command command_ray = {
     .name = "ray",
     .summary = "run one elastic job on a Ray cluster",
-    .usage = "submit|attach|stop|status|list [OPTIONS]",
+    .usage = "submit|attach|stop|status|list|trials [OPTIONS]",
     .text =
         "Runs a training program on the machines of a Ray cluster, on as many as train it well, "
         "and shows its output; the other commands find such a job again, by its name. Hands over "
@@ -35,7 +35,7 @@ const cli_command command_ray = {
         "--help\" shows its options.",
     .exits = "of submit and attach: the program's; 1 when it could not be run.",
     .examples = "adaptdl ray submit -u ray://HEAD:10001 -f code.py -m 8 --gpus 1 -- --epochs 90",
-    .arguments = "submit attach stop status list",
+    .arguments = "submit attach stop status list trials",
     .flags = CLI_FIRST,
     .run = run_ray,
 };

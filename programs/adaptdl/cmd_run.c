@@ -1,11 +1,13 @@
 /* `adaptdl run` and `adaptdl scale`: training without a cluster, on as many replicas as one likes at the
  * moment. */
+#include "cluster.h"
 #include "commands.h"
 
 #include "base/mem.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,8 @@ enum {
     OPTION_NAME,
     OPTION_GRACE,
     OPTION_HOSTS,
-    OPTION_SSH
+    OPTION_SSH,
+    OPTION_AUTO
 };
 
 static int parse_run(cli *c, int option, adli_launch_options *options)
@@ -79,23 +82,41 @@ static int not_executable(const char *program)
         program, program, program);
 }
 
-/* A script that python3 has to run: FILE.py, unless it is named by a path and can be executed. */
-static bool is_script(const char *program)
+static bool names_its_interpreter(const char *path)
+{
+    char start[2] = "";
+    FILE *file = fopen(path, "re");
+    bool named = file && fread(start, 1, 2, file) == 2 && memcmp(start, "#!", 2) == 0;
+    if (file)
+        fclose(file);
+    return named;
+}
+
+typedef enum { PROGRAM, SCRIPT, OWN_SCRIPT } kind_of_program;
+
+/* FILE.py that is there is a SCRIPT for python3, with or without a run bit; one that may be executed and begins with
+ * "#!" says itself what runs it. Anything else is a PROGRAM. */
+static kind_of_program kind_of(const char *program)
 {
     const char *ending = strrchr(program, '.');
-    return ending && strcmp(ending, ".py") == 0 && access(program, R_OK) == 0 &&
-           !(strchr(program, '/') && access(program, X_OK) == 0);
+    struct stat seen;
+    if (!ending || strcmp(ending, ".py") != 0 || stat(program, &seen) != 0 ||
+        !S_ISREG(seen.st_mode))
+        return PROGRAM;
+    return access(program, X_OK) == 0 && names_its_interpreter(program) ? OWN_SCRIPT : SCRIPT;
 }
 
 /* The program could not be started: what is to be done about that? */
 static int advise(const char *program)
 {
     struct stat seen;
-    if (stat(program, &seen) != 0 || !S_ISREG(seen.st_mode))
+    if (stat(program, &seen) != 0)
         return report_error("run", EXIT_USAGE);
-    if (access(program, X_OK) != 0)
+    if (S_ISDIR(seen.st_mode))
+        return problem("run", EXIT_USAGE, "%s: is a directory, not a program", program);
+    if (S_ISREG(seen.st_mode) && access(program, X_OK) != 0)
         return not_executable(program);
-    if (!strchr(program, '/'))
+    if (S_ISREG(seen.st_mode) && !strchr(program, '/'))
         return problem("run", EXIT_USAGE, "%s; it is in this directory: adaptdl run ./%s",
                        adl_error(), program);
     return report_error("run", EXIT_USAGE);
@@ -104,16 +125,22 @@ static int advise(const char *program)
 static int launch(adli_launch_options *options, char **words, int count)
 {
     static char python[] = "python3";
-    bool script = is_script(words[0]);
-    char **argv = adli_calloc((size_t)count + 2, sizeof *argv);
+    kind_of_program kind = kind_of(words[0]);
+    char here[PATH_MAX], **argv = adli_calloc((size_t)count + 2, sizeof *argv);
     int status;
     if (!argv)
         return problem("run", EXIT_USAGE, "out of memory");
     argv[0] = python;
-    memcpy(argv + script, words, (size_t)count * sizeof *argv);
+    memcpy(argv + (kind == SCRIPT), words, (size_t)count * sizeof *argv);
+    if (kind == OWN_SCRIPT && !strchr(words[0], '/') &&
+        snprintf(here, sizeof here, "./%s", words[0]) < (int)sizeof here)
+        argv[0] = here; /* not that of PATH */
+    if (kind == SCRIPT && options->level <= ADL_LOG_INFO)
+        fprintf(stderr, "adaptdl run: %s is run by python3\n", words[0]);
     options->argv = argv;
+    options->program = words[0];
     if (adli_launch(options, &status) != ADL_OK)
-        status = advise(words[0]);
+        status = kind == SCRIPT ? report_error("run", EXIT_USAGE) : advise(words[0]);
     free(argv);
     return status;
 }
@@ -166,7 +193,8 @@ const cli_command command_run = {
     .usage = "[OPTIONS] [--] PROGRAM [ARGUMENTS]",
     .text =
         "Runs a training program on several replicas on this machine, without a cluster. Their "
-        "lines are shown with their ranks. A script FILE.py is run by python3. CTRL-C saves a "
+        "lines are shown with their ranks. A script FILE.py is run by python3, unless it may be "
+        "executed and names what runs it in its first line (#!). CTRL-C saves a "
         "checkpoint and stops; the same command "
         "goes on from there, on any number of replicas.\n\n"
         "With --hosts the replicas are on other machines, as evenly dealt out as can be, rank 0 on "
@@ -180,21 +208,64 @@ const cli_command command_run = {
     .run = run_run,
 };
 
+/* A job of the cluster; replicas 0: says how it is, unless the policy is to decide again. */
+static int scale_job(const cli *c, int replicas, bool automatic)
+{
+    cluster k;
+    job_name name;
+    json_t *job = NULL;
+    char path[PATH_TEXT], rest[64] = "";
+    int status = cluster_open_local(&k, c);
+    if (automatic)
+        snprintf(rest, sizeof rest, "/scale?auto=1");
+    else if (replicas > 0)
+        snprintf(rest, sizeof rest, "/scale?replicas=%d", replicas);
+    if (status == EXIT_DONE)
+        status = cluster_job_name(&k, cli_argument(c, 0), &name);
+    if (status == EXIT_DONE)
+        status = cluster_ask(&k, *rest ? "POST" : "GET", job_path(&name, rest, path), 0, &job);
+    if (status == EXIT_DONE) {
+        int pinned = whole_of(job, "pinned");
+        printf("%s/%s: %s, %d replicas, ", name.ns, name.name, text_of(job, "phase", "?"),
+               whole_of(job, "replicas"));
+        if (pinned > 0)
+            printf("pinned to %d\n", pinned);
+        else
+            puts("not pinned");
+    }
+    json_decref(job);
+    cluster_close(&k);
+    return status;
+}
+
+/* Was a cluster named, or has one been started here? */
+static bool has_cluster(const cli *c)
+{
+    cluster k;
+    bool there = cluster_open_local(&k, c) == EXIT_DONE &&
+                 (!k.server.socket_path || access(k.server.socket_path, F_OK) == 0);
+    cluster_close(&k);
+    return there;
+}
+
 static int run_scale(cli *c)
 {
     int replicas = 0;
-    bool force = false;
+    bool force = false, automatic = false;
     for (int option; (option = cli_next(c)) != CLI_END;) {
         if (option < 0)
             return cli_result(option);
         force |= option == 'f';
+        automatic |= option == OPTION_AUTO;
     }
-    if (cli_count(c) < 1 || cli_count(c) > 2)
-        return usage_error("scale", "expected the name of a run and a number");
+    if (cli_count(c) < 1 || cli_count(c) > (automatic ? 1 : 2))
+        return usage_error("scale", "expected the name of a run or job, and a number or --auto");
     const char *number = cli_argument(c, 1);
     if (number && !cli_whole(number, 1, ADLI_LAUNCH_REPLICAS_MAX, &replicas))
         return usage_error("scale", "%s replicas: must be from 1 to %d", number,
                            ADLI_LAUNCH_REPLICAS_MAX);
+    if (automatic)
+        return scale_job(c, 0, true);
     adli_buf answer;
     adli_buf_init(&answer, 4096);
     adl_status result = adli_launch_scale(cli_argument(c, 0), replicas, force, &answer);
@@ -203,6 +274,8 @@ static int run_scale(cli *c)
     adli_buf_fini(&answer);
     if (result == ADL_OK)
         return EXIT_DONE;
+    if (result == ADL_ENOENT && has_cluster(c)) /* no run of this machine: a job */
+        return scale_job(c, replicas, false);
     bool no_such_run = result == ADL_ENOENT || result == ADL_EINVAL;
     return report_error("scale", no_such_run ? EXIT_USAGE : EXIT_PROBLEM);
 }
@@ -210,17 +283,23 @@ static int run_scale(cli *c)
 static const cli_option scale_options[] = {
     {'f', "force", NULL,
      "also when the run saves no checkpoints, and so starts from its first step", NULL},
+    {OPTION_AUTO, "auto", NULL, "a job: the scheduler decides again", NULL},
     {0},
 };
 
 const cli_command command_scale = {
     .name = "scale",
-    .summary = "change the number of replicas of a run",
-    .usage = "[OPTIONS] RUN [REPLICAS]",
+    .summary = "change the number of replicas of a run or a job",
+    .usage = "[OPTIONS] RUN|JOB [REPLICAS]",
     .text =
-        "Asks a run of `adaptdl run` on this machine for another number of replicas: it saves a "
-        "checkpoint and starts again on so many. Without a number: says how the run is.",
+        "Asks a run of `adaptdl run` on this machine, or a job of the cluster, for another number "
+        "of replicas. It changes while it runs where its program can; else it saves a checkpoint "
+        "and starts again on so many. A job keeps the number (it is pinned) until --auto. Without "
+        "a number: says how it is.",
     .options = scale_options,
-    .exits = "0 done, 1 the run refused or does not answer, 2 there is no such run.",
+    .exits = "0 done, 1 it refused or does not answer, 2 there is no such run, or "
+             "no such job.",
+    .arguments = COMPLETE_JOB,
+    .flags = CLI_CLUSTER,
     .run = run_scale,
 };

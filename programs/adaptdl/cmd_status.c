@@ -1,5 +1,6 @@
 /* `adaptdl status` and `adaptdl dashboard`: how the cluster is, and where to look at it. */
 #include "commands.h"
+#include "kube.h"
 #include "local.h"
 #include "state.h"
 #include "term.h"
@@ -43,7 +44,7 @@ static void put_token(const cluster *k, adli_buf *out)
 static bool put_address(const cluster *k, const json_t *answer, adli_buf *out)
 {
     const char *url = text_of(answer, "dashboard", k->server.socket_path ? NULL : k->server.url);
-    if (!url)
+    if (!url || k->kube) /* a browser has no credentials for the API server */
         return false;
     adli_buf_puts(out, url);
     put_token(k, out);
@@ -59,6 +60,9 @@ static void print_dashboard(const cluster *k, const json_t *answer)
     printf("dashboard  ");
     if (put_address(k, answer, &address) && adli_buf_check(&address) == ADL_OK)
         term_line(stdout, address.data);
+    else if (k->kube)
+        printf("kubectl -n %s port-forward service/%s 8081:api, then https://localhost:8081/",
+               k->kube->ns, k->kube->service);
     else
         printf("none: the scheduler listens on no TCP port (see --listen of adaptdl up)");
     putchar('\n');
@@ -122,6 +126,19 @@ static void print_jobs(const json_t *answer)
     printf("%s\n", *comma ? "" : "none");
 }
 
+/* Nothing while there is room. */
+static void print_disk(const json_t *answer)
+{
+    const json_t *disk = json_object_get(answer, "disk");
+    const char *state = text_of(disk, "state", "ok");
+    bool full = strcmp(state, "full") == 0;
+    if (!full && strcmp(state, "low") != 0)
+        return;
+    printf("disk       %s: %.0f of %.0f MiB free%s\n", full ? "full" : "almost full",
+           number_of(disk, "freeBytes") / (1 << 20), number_of(disk, "sizeBytes") / (1 << 20),
+           full ? "; new jobs are refused, \"adaptdl delete\" makes room" : "");
+}
+
 static void print_status(const cluster *k, const json_t *answer)
 {
     char span[TIME_TEXT], next[TIME_TEXT];
@@ -129,6 +146,7 @@ static void print_status(const cluster *k, const json_t *answer)
     print_cluster(k, answer);
     print_nodes(answer);
     print_jobs(answer);
+    print_disk(answer);
     printf("rounds     %d, the next in %s\nversion    ", whole_of(answer, "round"),
            term_span(number_of(answer, "nextRound") - now_s, next));
     term_line(stdout, text_of(answer, "version", "?"));

@@ -1,6 +1,7 @@
 /* `adaptdl submit`: a directory with a job file, and perhaps a Dockerfile, becomes a job. */
 #include "cluster.h"
 #include "commands.h"
+#include "kube_submit.h"
 #include "logs.h"
 #include "state.h"
 #include "submit_job.h"
@@ -28,6 +29,10 @@ enum {
     FOLLOW,
     JOB_FILE,
     PROXY_PORT,
+    IMAGE,
+    NO_BUILD,
+    SOURCE,
+    NO_STORAGE,
     PATH_BYTES = 4096,
     WORDS_MAX = 1000,
     LARGEST = 3
@@ -35,6 +40,8 @@ enum {
 
 typedef struct submission {
     const char *path, *job_file, *dockerfile, *tensorboard, *size, *class, *proxy_port;
+    const char *image_name; /* of a container; on Kubernetes */
+    bool no_build, source, no_storage;
     job_edits edits;
     bool dry_run, wait, follow;
     bool directory; /* path is one */
@@ -159,17 +166,27 @@ static int check_options(submission *s)
     int port;
     if (s->proxy_port && !cli_whole(s->proxy_port, 1, 65535, &port))
         return usage_error("submit", "--proxy-port %s: must be from 1 to 65535", s->proxy_port);
+    if (s->source && s->no_build)
+        return usage_error("submit", "--source sends the files, --no-build does not: which?");
+    return EXIT_DONE;
+}
+
+static void note_unused(const submission *s)
+{
     if (s->proxy_port)
         note("--proxy-port does nothing on a local cluster: there is no registry of images");
     if (s->size || s->class)
         note("--checkpoint-storage-size and --checkpoint-storage-class do nothing on a local "
              "cluster");
-    return EXIT_DONE;
+    if (s->image_name || s->no_build || s->source || s->no_storage)
+        note("--image, --no-build, --source and --no-storage do nothing on a local cluster: jobs "
+             "run with what is installed on this machine");
 }
 
 /* The image and the job file, as they will be sent. */
-static int prepare(submission *s)
+static int prepare(submission *s, bool kubernetes)
 {
+    bool real = kubernetes && !s->source; /* an image is what its builder makes of the Dockerfile */
     adli_buf text;
     adli_buf_init(&text, ADLI_JOB_FILE_MAX);
     adl_status status = ADL_OK;
@@ -179,12 +196,16 @@ static int prepare(submission *s)
         status = adli_file_read(s->job_path, &text);
     if (status == ADL_OK)
         status = adli_buf_check(&text);
-    if (status == ADL_OK && s->directory)
+    if (status == ADL_OK && s->directory && (!real || s->has_dockerfile))
         status = adli_image_build(s->path, s->has_dockerfile ? s->docker_path : NULL, &s->image);
     if (status == ADL_OK && s->image) {
         const char *line;
-        for (int i = 0; (line = adli_image_note(s->image, i)); i++)
+        for (int i = 0; !kubernetes && (line = adli_image_note(s->image, i)); i++)
             note(line);
+        if (kubernetes && s->source && s->has_dockerfile)
+            note("--source: the image is used as it is; of the Dockerfile FROM, RUN and the like "
+                 "are "
+                 "ignored");
         s->edits.image = adli_image_get_config(s->image);
     }
     s->edits.tensorboard = s->logdir;
@@ -265,9 +286,56 @@ static int send_archive(submission *s, cluster *k, const char *path, json_t **an
     return status;
 }
 
+static int make_on_kubernetes(submission *s, cluster *k, const kube_outfit *outfit, json_t **answer)
+{
+    adli_doc doc;
+    if (adli_doc_parse(s->job_path, s->job.data, s->job.length,
+                       s->yaml ? ADLI_DOC_YAML : ADLI_DOC_JSON, &doc) != ADL_OK)
+        return report_error("submit", EXIT_USAGE);
+    json_t *job = json_deep_copy(doc.root);
+    adli_doc_fini(&doc);
+    int status = job ? kube_submit(k, job, outfit, s->dry_run, answer)
+                     : problem("submit", EXIT_REFUSED, "out of memory");
+    json_decref(job);
+    return status;
+}
+
+/* On Kubernetes files are in an image: one that is there, one that is built now, or a stock one beside which they are
+ * sent. */
+static int send_to_kubernetes(submission *s, cluster *k, json_t **answer)
+{
+    char built[IMAGE_NAME];
+    kube_registry registry = {0};
+    const char *secret = getenv("ADAPTDL_SUBMIT_REPO_CREDS");
+    kube_outfit outfit = {.image = s->image_name,
+                          .tensorboard = s->tensorboard,
+                          .size = s->size,
+                          .class = s->class,
+                          .no_storage = s->no_storage};
+    int status = EXIT_DONE;
+    if (s->source)
+        outfit.files = s->image;
+    else if (s->has_dockerfile && !s->no_build && !s->image_name && !s->dry_run) {
+        status = kube_build(k, s->path, s->docker_path, &registry, built);
+        outfit.image = built;
+        outfit.pull_config = registry.config;
+        outfit.pull_secret = *registry.host ? KUBE_REGISTRY : secret && *secret ? secret : NULL;
+    } else if (s->written && !s->no_build)
+        return problem("submit", EXIT_USAGE,
+                       "on Kubernetes the files of this directory are sent with --source (and "
+                       "--image), or are in the image (--no-build --image)");
+    if (status == EXIT_DONE)
+        status = make_on_kubernetes(s, k, &outfit, answer);
+    kube_registry_close(&registry);
+    return status;
+}
+
 static int send_job(submission *s, cluster *k, json_t **answer)
 {
     const char *path = s->dry_run ? "/api/v1/jobs?dryRun=1" : "/api/v1/jobs";
+    if (k->kube)
+        return send_to_kubernetes(s, k, answer);
+    note_unused(s);
     if (s->image)
         return send_archive(s, k, path, answer);
     adli_stream_request request = {.method = "POST",
@@ -317,10 +385,10 @@ static int submit(submission *s, cli *c)
     cluster k;
     json_t *answer = NULL;
     int status = cluster_open(&k, c);
-    if (status == EXIT_DONE && s->tensorboard)
+    if (status == EXIT_DONE && s->tensorboard && !k.kube)
         status = tensorboard_directory(&k, s->tensorboard, &s->logdir);
     if (status == EXIT_DONE)
-        status = prepare(s);
+        status = prepare(s, k.kube != NULL);
     if (status == EXIT_DONE)
         status = send_job(s, &k, &answer);
     if (status == EXIT_DONE) {
@@ -365,6 +433,18 @@ static int take_option(cli *c, int option, submission *s)
     case PROXY_PORT:
         s->proxy_port = c->value;
         break;
+    case IMAGE:
+        s->image_name = c->value;
+        break;
+    case NO_BUILD:
+        s->no_build = true;
+        break;
+    case SOURCE:
+        s->source = true;
+        break;
+    case NO_STORAGE:
+        s->no_storage = true;
+        break;
     case DRY_RUN:
         s->dry_run = true;
         break;
@@ -398,7 +478,7 @@ static int run_submit(cli *c)
             return taken;
     }
     bool command = cli_count(c) == 0 && s.edits.argument_count > 0 && !s.job_file;
-    bool alone = cli_count(c) == 0 && s.job_file && strcmp(s.job_file, "-") == 0;
+    bool alone = cli_count(c) == 0 && s.job_file; /* a job file, and nothing else */
     if (cli_count(c) != 1 && !alone && !command)
         return usage_error("submit",
                            cli_count(c) == 0
@@ -406,9 +486,9 @@ static int run_submit(cli *c)
                                  "adaptdl submit -- COMMAND"
                                : "one directory or job file; arguments of the "
                                  "program come after --");
-    s.path = alone     ? "-"
-             : command ? NULL
-                       : cli_argument(c, 0); /* a job file on standard input, and nothing else */
+    s.path = alone ? s.job_file : command ? NULL : cli_argument(c, 0);
+    if (alone)
+        s.job_file = NULL;
     s.edits.ns = c->ns;
     if (s.path && strlen(s.path) > PATH_BYTES - 100)
         return usage_error("submit", "the path is too long");
@@ -439,6 +519,15 @@ static const cli_option submit_options[] = {
     {CLASS, "checkpoint-storage-class", "CLASS", "its storage class", NULL},
     {PROXY_PORT, "proxy-port", "PORT",
      "of a proxy to the registry of images, on clusters that have one", NULL},
+    {IMAGE, "image", "IMAGE", "on Kubernetes: run the job in this image, and build none", NULL},
+    {NO_BUILD, "no-build", NULL, "on Kubernetes: build no image, whatever Dockerfile there is",
+     NULL},
+    {SOURCE, "source", NULL,
+     "on Kubernetes: send the files beside the job (in a ConfigMap, up to 700 kB) into a stock "
+     "image, which needs no docker here; of a Dockerfile COPY, ENV, WORKDIR and CMD count",
+     NULL},
+    {NO_STORAGE, "no-storage", NULL,
+     "on Kubernetes: make no claim for checkpoints and shared files", NULL},
     {DRY_RUN, "dry-run", NULL, "check everything, create nothing", NULL},
     {WAIT, "wait", NULL, "until the job has ended; exit status 1 when it failed", NULL},
     {FOLLOW, "follow", NULL, "show its output, until it has ended; exit status as with --wait",
@@ -465,6 +554,13 @@ const cli_command command_submit = {
         "run with the files of this directory. The options say what a replica needs and how many "
         "there "
         "may be; given with a job file they go before what it says.\n\n"
+        "On Kubernetes the job runs in an image: with a Dockerfile one is built (by docker, podman "
+        "or "
+        "buildah, or $ADAPTDL_BUILDER), pushed to $ADAPTDL_SUBMIT_REPO, else to the cluster's "
+        "registry, and pinned by its digest; "
+        "$ADAPTDL_SUBMIT_REPO_CREDS is the pull secret. --image names one that is there. A claim "
+        "(ReadWriteMany) that goes with the job is mounted at /adaptdl/checkpoint and "
+        "/adaptdl/share.\n\n"
         "FILE is a job file alone, without files of its own; - is standard input. ARGUMENTS after "
         "-- replace the args "
         "of "

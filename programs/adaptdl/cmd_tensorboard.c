@@ -1,6 +1,7 @@
 /* `adaptdl tensorboard`: named log directories that jobs write to, below the state directory of
  * the local cluster, and TensorBoard on one of them. */
 #include "commands.h"
+#include "kube_submit.h"
 #include "state.h"
 #include "term.h"
 
@@ -151,8 +152,14 @@ static int run_tensorboard(cli *c)
     bool listing = strcmp(verb, "list") == 0;
     if (cli_count(c) != (listing ? 1 : 2))
         return usage_error("tensorboard", listing ? "list takes no name" : "expected one name");
+    if (strcmp(verb, "attach") == 0)
+        verb = "proxy";
+    bool known = listing || strcmp(verb, "create") == 0 || strcmp(verb, "delete") == 0 ||
+                 strcmp(verb, "proxy") == 0;
     status = cluster_open(&k, c);
-    if (status == EXIT_DONE && listing)
+    if (status == EXIT_DONE && k.kube && known)
+        status = kube_tensorboard(&k, verb, name, port);
+    else if (status == EXIT_DONE && listing)
         status = list(&k);
     else if (status == EXIT_DONE && strcmp(verb, "create") == 0)
         status = create(&k, name);
@@ -174,17 +181,21 @@ static const cli_option tensorboard_options[] = {
 const cli_command command_tensorboard = {
     .name = "tensorboard",
     .summary = "TensorBoards that jobs can write to",
-    .usage = "create|delete|proxy NAME | list",
+    .usage = "create|delete|proxy|attach NAME | list",
     .text =
         "Jobs submitted with --tensorboard NAME find in ADAPTDL_TENSORBOARD_LOGDIR a directory "
         "that "
         "belongs to that name. create makes it, delete removes it with all event files, list shows "
-        "the names, and proxy runs TensorBoard on it until CTRL-C.",
+        "the names, and proxy (or attach) runs TensorBoard on it until CTRL-C. On Kubernetes "
+        "create "
+        "makes a Deployment (of $ADAPTDL_TENSORBOARD_IMAGE), a Service and a claim (ReadWriteMany, "
+        "of "
+        "$ADAPTDL_TENSORBOARD_STORAGE_CLASS), and proxy leads a port to it with kubectl.",
     .options = tensorboard_options,
     .examples = "adaptdl tensorboard create my-tensorboard\n"
                 "adaptdl submit . --tensorboard my-tensorboard\n"
                 "adaptdl tensorboard proxy my-tensorboard -p 8080",
-    .arguments = "create delete list proxy",
+    .arguments = "create delete list proxy attach",
     .flags = CLI_CLUSTER,
     .run = run_tensorboard,
 };

@@ -84,6 +84,11 @@ static bool await_key(double until_s)
 
 /* ---- the picture ---- */
 
+/* What of a job is shown. */
+#define TOP_FIELDS                                                                                 \
+    "namespace,name,uid,phase,reason,message,created,started,completed,replicas,readyReplicas,"    \
+    "restarts,failures,allocation,train,metrics,use,deviceSeconds"
+
 /* Draws it into out. EXIT_DONE, or what the scheduler said is in adl_error() or was shown. */
 static int draw(cluster *k, const top_size *size, bool quiet, top_letters *letters, adli_buf *out)
 {
@@ -93,7 +98,7 @@ static int draw(cluster *k, const top_size *size, bool quiet, top_letters *lette
         return status;
     status = cluster_ask(k, "GET", "/api/v1/cluster", 0, &state);
     if (status == EXIT_DONE)
-        status = cluster_ask(k, "GET", "/api/v1/jobs", 0, &jobs);
+        status = cluster_list(k, "fields=" TOP_FIELDS, &jobs);
     if (status == EXIT_DONE)
         top_draw(out, state, jobs, size, letters);
     json_decref(jobs);

@@ -13,5 +13,7 @@ typedef struct logs_options {
 
 /* Prints the output. When following: until the job ends. EXIT_DONE, or a message was shown. */
 int logs_print(cluster *k, const job_name *job, const logs_options *options);
+/* The same on Kubernetes: from the pods, through the API server. */
+int kube_logs(cluster *k, const job_name *job, const logs_options *options);
 
 #endif

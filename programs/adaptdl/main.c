@@ -10,15 +10,15 @@
 
 /* In order of name. */
 static const cli_command *const commands[] = {
-    &command_backup,      &command_cancel, &command_completion, &command_cp,
-    &command_dashboard,   &command_delete, &command_describe,   &command_down,
-    &command_drain,       &command_events, &command_exec,       &command_explain,
-    &command_help,        &command_init,   &command_logs,       &command_ls,
-    &command_model,       &command_nodes,  &command_ray,        &command_rerun,
-    &command_restore,     &command_resume, &command_run,        &command_scale,
-    &command_sim,         &command_status, &command_submit,     &command_suspend,
-    &command_tensorboard, &command_top,    &command_undrain,    &command_up,
-    &command_version,     &command_wait,
+    &command_backup,  &command_cancel,      &command_completion, &command_context,
+    &command_cp,      &command_dashboard,   &command_delete,     &command_describe,
+    &command_down,    &command_drain,       &command_events,     &command_exec,
+    &command_explain, &command_help,        &command_init,       &command_logs,
+    &command_ls,      &command_model,       &command_nodes,      &command_ray,
+    &command_rerun,   &command_restore,     &command_resume,     &command_run,
+    &command_scale,   &command_sim,         &command_status,     &command_submit,
+    &command_suspend, &command_tensorboard, &command_top,        &command_undrain,
+    &command_up,      &command_version,     &command_wait,
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

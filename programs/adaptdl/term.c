@@ -368,6 +368,23 @@ const char *term_short(double number, char *out)
     return out;
 }
 
+const char *term_bytes(double bytes, char *out)
+{
+    static const char units[] = "BKMGTP";
+    size_t unit = 0;
+    for (; fabs(bytes) >= 999.5 && unit + 2 < sizeof units; unit++)
+        bytes /= 1024;
+    if (isfinite(bytes))
+        snprintf(out, TIME_TEXT, "%.*f%.1s",
+                 unit == 0 || bytes >= 99.5 ? 0
+                 : bytes >= 9.95            ? 1
+                                            : 2,
+                 bytes, &units[unit]);
+    else
+        snprintf(out, TIME_TEXT, "-");
+    return out;
+}
+
 const char *term_value(double number, char *out)
 {
     if (isfinite(number))

@@ -66,6 +66,8 @@ const char *term_minutes(double seconds, char *out);
 const char *term_span(double seconds, char *out);
 /* "5310", "1.27k": four characters or so. "-" for NAN. */
 const char *term_short(double number, char *out);
+/* "412M", "1.27G" of 1024 each. "-" for NAN. */
+const char *term_bytes(double bytes, char *out);
 /* A measured value in four digits: "0.03417"; "nan" when it is not finite. */
 const char *term_value(double number, char *out);
 

@@ -20,6 +20,7 @@ typedef struct view {
     const json_t **jobs; /* [count] in the order shown; the unfinished ones first */
     size_t *slots;       /* [count] the place of their letters */
     size_t count, active;
+    size_t replicas; /* whose use is known */
     int lines;
 } view;
 
@@ -356,6 +357,134 @@ static void draw_job(view *v, size_t index, size_t name_width, const bool shown[
     adli_buf_fini(&text);
 }
 
+/* ---- what replicas use ---- */
+
+/* The lines that the table of replicas may take from the jobs. */
+static size_t replica_lines(const view *v)
+{
+    size_t wanted = v->replicas ? v->replicas + 2 : 0, most = (size_t)v->size->height / 3;
+    return wanted < most ? wanted : most;
+}
+
+static const struct {
+    const char *head;
+    size_t width;
+    const char *field;
+    const char *(*show)(double value, char *out);
+} uses[] = {
+    {"CPUs", 5, "cpus", term_short},
+    {"Mem", 6, "memoryBytes", term_bytes},
+    {"GPUs", 5, "gpus", term_short},
+    {"GPUmem", 6, "gpuMemoryBytes", term_bytes},
+};
+enum { USES = sizeof uses / sizeof uses[0], RANK_WIDTH = 4, NODE_LEAST = 6, NODE_MOST = 24 };
+
+/* GPUs only where a replica uses some. */
+static int use_columns(const view *v)
+{
+    for (size_t j = 0; j < v->count; j++) {
+        const json_t *list = json_object_get(v->jobs[j], "use"), *use;
+        size_t i;
+        json_array_foreach((json_t *)list, i, use)
+        {
+            if (json_object_get(use, "gpus") || json_object_get(use, "gpuMemoryBytes"))
+                return USES;
+        }
+    }
+    return 2;
+}
+
+static void draw_replica(view *v, size_t job, const json_t *use, const size_t widths[2],
+                         int columns_shown)
+{
+    const json_t *nodes = json_object_get(v->jobs[job], "allocation");
+    const char *node = json_string_value(json_array_get(nodes, (size_t)whole_of(use, "rank")));
+    char letter[2] = {alphabet[v->slots[job] % LETTERS], '\0'}, cell[TIME_TEXT];
+    adli_buf text;
+    adli_buf_init(&text, 1 << 16);
+    put_coloured(v, &text, colour_of(v->slots[job]), letter);
+    adli_buf_puts(&text, " ");
+    put_cell(&text, text_of(v->jobs[job], "name", "-"), widths[0]);
+    snprintf(cell, sizeof cell, "%d", whole_of(use, "rank"));
+    put_cell(&text, cell, RANK_WIDTH);
+    if (widths[1])
+        put_cell(&text, node ? node : "-", widths[1]);
+    for (int c = 0; c < columns_shown; c++)
+        put_cell(&text, uses[c].show(number_of(use, uses[c].field), cell), uses[c].width);
+    end_line(v, &text);
+    adli_buf_fini(&text);
+}
+
+/* The widths of names and nodes; a screen that is too narrow has no nodes. */
+static void replica_widths(const view *v, int columns_shown, size_t widths[2])
+{
+    size_t left = (size_t)v->size->width - 2 - (RANK_WIDTH + 1), longest[2] = {NAME_LEAST, 4};
+    for (int c = 0; c < columns_shown; c++)
+        left = left > uses[c].width + 1 ? left - uses[c].width - 1 : 0;
+    for (size_t j = 0; j < v->count; j++) {
+        const json_t *nodes = json_object_get(v->jobs[j], "allocation"), *node;
+        size_t i, length = strlen(text_of(v->jobs[j], "name", ""));
+        longest[0] = length > longest[0] ? length : longest[0];
+        json_array_foreach((json_t *)nodes, i, node)
+        {
+            length = json_string_length(node);
+            longest[1] = length > longest[1] ? length : longest[1];
+        }
+    }
+    longest[0] = longest[0] < NAME_MOST ? longest[0] : NAME_MOST;
+    longest[1] = longest[1] < NODE_MOST ? longest[1] : NODE_MOST;
+    bool with_node = left >= NAME_LEAST + 1 + NODE_LEAST + 1;
+    widths[1] = !with_node                           ? 0
+                : longest[1] < left - NAME_LEAST - 2 ? longest[1]
+                                                     : left - NAME_LEAST - 2;
+    left -= widths[1] ? widths[1] + 1 : 0;
+    widths[0] = left <= NAME_LEAST ? NAME_LEAST : longest[0] < left ? longest[0] : left - 1;
+}
+
+static void draw_replicas(view *v)
+{
+    int columns_shown = use_columns(v);
+    size_t widths[2], room = v->replicas, shown = 0;
+    adli_buf text;
+    if (v->size->height) {
+        int left = v->size->height - v->lines - 3; /* a blank line, the heads, the last line */
+        room = left > 0 ? (size_t)left : 0;
+    }
+    if (room == 0 || v->replicas == 0)
+        return;
+    adli_buf_init(&text, 4096);
+    end_line(v, &text);
+    replica_widths(v, columns_shown, widths);
+    adli_buf_printf(&text, "%s  ", term_code(BOLD, v->size->colours));
+    put_cell(&text, "Replica", widths[0]);
+    put_cell(&text, "Rank", RANK_WIDTH);
+    if (widths[1])
+        put_cell(&text, "Node", widths[1]);
+    for (int c = 0; c < columns_shown; c++)
+        put_cell(&text, uses[c].head, uses[c].width);
+    end_line(v, &text);
+    if (v->replicas > room)
+        room--;
+    for (size_t j = 0; j < v->count; j++) {
+        const json_t *list = json_object_get(v->jobs[j], "use"), *use;
+        size_t i;
+        json_array_foreach((json_t *)list, i, use)
+        {
+            if (shown < room) {
+                draw_replica(v, j, use, widths, columns_shown);
+                shown++;
+            }
+        }
+    }
+    if (shown < v->replicas) {
+        adli_buf_printf(&text, "... and %zu more", v->replicas - shown);
+        end_line(v, &text);
+    }
+    adli_buf_fini(&text);
+}
+
+/* ---- all ---- */
+
 static void draw_jobs(view *v)
 {
     bool chosen[COLUMNS];
@@ -376,7 +505,7 @@ static void draw_jobs(view *v)
             put_cell(&text, columns[c].head, columns[c].width);
     end_line(v, &text);
     if (v->size->height) {
-        int left = v->size->height - v->lines - 2;
+        int left = v->size->height - v->lines - 2 - (int)replica_lines(v);
         room = left > 0 ? (size_t)left : 0;
     }
     size_t shown = v->count <= room + 1 ? v->count : room;
@@ -410,10 +539,13 @@ void top_draw(adli_buf *out, const json_t *state, const json_t *jobs, const top_
             if (phase_over(text_of(json_array_get(items, i), "phase", "")))
                 v.jobs[v.count++] = json_array_get(items, i);
         for (size_t i = 0; i < count; i++)
+            v.replicas += json_array_size(json_object_get(v.jobs[i], "use"));
+        for (size_t i = 0; i < count; i++)
             v.slots[i] = slot_of(&v, letters, text_of(v.jobs[i], "uid", ""));
         draw_head(&v);
         draw_nodes(&v);
         draw_jobs(&v);
+        draw_replicas(&v);
     }
     free(v.slots);
     free(v.jobs);

@@ -11,40 +11,47 @@
 #include <sys/resource.h>
 #include <xxhash.h>
 
-enum { JOB_BODY_MAX = 1 << 20, HINTS_BODY_MAX = 4 << 20 };
+enum { JOB_BODY_MAX = 1 << 20, HINTS_BODY_MAX = 4 << 20, WORLD_BODY_MAX = 64 << 10 };
 
 #define JOB "/api/v1/jobs/{}/{}"
 
+/* Whose work waits for whose: each has workers of its own. */
+enum { ASK = 1, REPORT, UPLOAD };
+
 static const adli_httpd_route ROUTES[] = {
-    {"GET", "/healthz", EVERYONE, ACCESS_OPEN, 0, false, adli_api_healthz},
-    {"GET", "/discover/{}/{}/{}", EVERYONE, ACCESS_JOB, 0, false, adli_api_discover},
-    {"PUT", "/hints/{}/{}", EVERYONE, ACCESS_JOB, HINTS_BODY_MAX, true, adli_api_hints},
-    {"PUT", "/reports/{}/{}", EVERYONE, ACCESS_JOB, HINTS_BODY_MAX, true, adli_api_reports},
-    {"GET", "/metrics", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_metrics},
-    {"GET", "/api/v1/cluster", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_cluster},
-    {"POST", "/api/v1/cluster/drain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_drain_all},
-    {"POST", "/api/v1/cluster/undrain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_undrain_all},
-    {"GET", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_list_jobs},
-    {"POST", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, JOB_BODY_MAX, true, adli_api_submit},
-    {"GET", JOB, OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_job},
-    {"DELETE", JOB, OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_delete},
-    {"POST", JOB "/cancel", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_cancel},
-    {"POST", JOB "/suspend", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_suspend},
-    {"POST", JOB "/resume", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_resume},
-    {"POST", JOB "/rerun", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_rerun},
-    {"GET", JOB "/logs", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_logs},
-    {"GET", JOB "/history", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_history},
-    {"GET", JOB "/metrics", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_curves},
-    {"GET", JOB "/decisions", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_job_decisions},
-    {"GET", JOB "/files", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_files},
-    {"GET", "/api/v1/decisions", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_decisions},
-    {"GET", "/api/v1/snapshot", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_snapshot},
-    {"GET", "/api/v1/nodes", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_nodes},
-    {"POST", "/api/v1/nodes/{}/drain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_drain},
-    {"POST", "/api/v1/nodes/{}/undrain", OPERATORS, ACCESS_OPERATOR, 0, true, adli_api_undrain},
-    {"GET", "/api/v1/events", OPERATORS, ACCESS_OPERATOR, 0, false, adli_api_events},
-    {"GET", "/", OPERATORS, ACCESS_OPEN, 0, false, adli_api_page},
-    {"GET", "/dashboard/*", OPERATORS, ACCESS_OPEN, 0, false, adli_api_asset},
+    {"GET", "/healthz", EVERYONE, ACCESS_OPEN, 0, 0, adli_api_healthz},
+    {"GET", "/discover/{}/{}/{}", EVERYONE, ACCESS_JOB, 0, 0, adli_api_discover},
+    {"PUT", "/hints/{}/{}", EVERYONE, ACCESS_JOB, HINTS_BODY_MAX, REPORT, adli_api_hints},
+    {"GET", "/world/{}/{}", EVERYONE, ACCESS_JOB, 0, 0, adli_api_world},
+    {"PUT", "/world/{}/{}", EVERYONE, ACCESS_JOB, WORLD_BODY_MAX, 0, adli_api_say},
+    {"PUT", "/reports/{}/{}", EVERYONE, ACCESS_JOB, HINTS_BODY_MAX, REPORT, adli_api_reports},
+    {"GET", "/metrics", OPERATORS, ACCESS_OPERATOR, 0, 0, adli_api_metrics},
+    {"GET", "/api/v1/cluster", OPERATORS, ACCESS_OPERATOR, 0, 0, adli_api_cluster},
+    {"POST", "/api/v1/cluster/drain", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_drain_all},
+    {"POST", "/api/v1/cluster/undrain", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_undrain_all},
+    {"GET", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, 0, 0, adli_api_list_jobs},
+    {"DELETE", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_delete_jobs},
+    {"POST", "/api/v1/jobs", OPERATORS, ACCESS_OPERATOR, JOB_BODY_MAX, UPLOAD, adli_api_submit},
+    {"GET", JOB, OPERATORS, ACCESS_OPERATOR, 0, 0, adli_api_job},
+    {"DELETE", JOB, OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_delete},
+    {"POST", JOB "/cancel", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_cancel},
+    {"POST", JOB "/suspend", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_suspend},
+    {"POST", JOB "/resume", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_resume},
+    {"POST", JOB "/scale", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_scale},
+    {"POST", JOB "/rerun", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_rerun},
+    {"GET", JOB "/logs", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_logs},
+    {"GET", JOB "/history", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_history},
+    {"GET", JOB "/metrics", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_curves},
+    {"GET", JOB "/decisions", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_job_decisions},
+    {"GET", JOB "/files", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_files},
+    {"GET", "/api/v1/decisions", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_decisions},
+    {"GET", "/api/v1/snapshot", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_snapshot},
+    {"GET", "/api/v1/nodes", OPERATORS, ACCESS_OPERATOR, 0, 0, adli_api_nodes},
+    {"POST", "/api/v1/nodes/{}/drain", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_drain},
+    {"POST", "/api/v1/nodes/{}/undrain", OPERATORS, ACCESS_OPERATOR, 0, ASK, adli_api_undrain},
+    {"GET", "/api/v1/events", OPERATORS, ACCESS_OPERATOR, 0, 0, adli_api_events},
+    {"GET", "/", OPERATORS, ACCESS_OPEN, 0, 0, adli_api_page},
+    {"GET", "/dashboard/*", OPERATORS, ACCESS_OPEN, 0, 0, adli_api_asset},
 };
 
 /* Data is for programs: a browser that shows it runs nothing of it. */
@@ -119,6 +126,13 @@ static bool is_operator(const adli_api *api, const char *token)
     return token && api->token && adli_httpd_secret_equal(token, api->token);
 }
 
+/* Nobody has to show a token there, but one that is shown must be right. */
+static bool needs_token(const adli_api *api, adli_httpd_request *request)
+{
+    return adli_httpd_token(request) || !api->open_to_replicas ||
+           adli_httpd_door(request) != DOOR_REPLICAS;
+}
+
 /* A job's token opens that job's own paths, and nobody else's; its requests are counted. */
 static void check_job(adli_api *api, adli_httpd_request *request)
 {
@@ -129,7 +143,7 @@ static void check_job(adli_api *api, adli_httpd_request *request)
         adli_httpd_set_known(request);
         return;
     }
-    if (!adli_core_token_valid(api->core, ns, name, token))
+    if (needs_token(api, request) && !adli_core_token_valid(api->core, ns, name, token))
         adli_httpd_answer_error(request, 403, "the token is not that of job %.100s/%.100s", ns,
                                 name);
     else if (!adli_limit_take(api->job_limit, hash_job(ns, name), adli_httpd_arrived_s(request),
@@ -147,7 +161,8 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
     const char *token = adli_httpd_token(request);
     bool yaml, archive;
     if (route->access != ACCESS_OPEN && !adli_httpd_local(request)) {
-        if (!token || (route->access == ACCESS_OPERATOR && !is_operator(api, token))) {
+        bool open = route->access == ACCESS_JOB && !needs_token(api, request);
+        if (!open && (!token || (route->access == ACCESS_OPERATOR && !is_operator(api, token)))) {
             adli_httpd_answer_error(request, 401, token ? "wrong token" : "a token is needed");
             adli_httpd_set_header(request, "WWW-Authenticate", "Bearer realm=\"adaptdl\"");
             return;
@@ -168,6 +183,8 @@ static void check(void *user, adli_httpd_request *request, const adli_httpd_rout
         adli_httpd_answer_error(request, 415,
                                 "Content-Type: expected application/json, application/yaml or "
                                 "application/x-tar");
+    else if (adli_core_check_room(api->core) != ADL_OK)
+        adli_httpd_answer_error(request, 507, "%s", adl_error());
     else if (archive)
         adli_httpd_body_to_file(request, api->upload_dir, api->upload_bytes_max);
     else
@@ -192,8 +209,10 @@ static adli_httpd_limits bounded(adli_httpd_limits limits)
 static adl_status open_replicas(adli_api *api, const adli_api_options *options)
 {
     const adli_httpd_limits defaults = ADLI_HTTPD_LIMITS;
-    adli_httpd_listener listener = {
-        .id = DOOR_REPLICAS, .address = options->replica_listen, .limits = bounded(defaults)};
+    adli_httpd_listener listener = {.id = DOOR_REPLICAS,
+                                    .address = options->replica_listen,
+                                    .hosts = options->replica_hosts,
+                                    .limits = bounded(defaults)};
     /* All replicas of this machine come from one address; what one job may ask is limited apart. */
     listener.limits.connections_per_ip = 0;
     listener.limits.requests_per_s = 5000;
@@ -211,6 +230,7 @@ static adl_status open_replicas(adli_api *api, const adli_api_options *options)
 
 static adl_status open_doors(adli_api *api, const adli_api_options *options)
 {
+    static const char *const any_host[] = {"*", NULL};
     adl_status status = ADL_OK;
     if (options->socket_path) {
         adli_httpd_listener listener = {.id = DOOR_SOCKET,
@@ -223,7 +243,7 @@ static adl_status open_doors(adli_api *api, const adli_api_options *options)
                                         .address = options->listen,
                                         .tls_cert = options->tls_cert,
                                         .tls_key = options->tls_key,
-                                        .hosts = options->hosts,
+                                        .hosts = options->any_host ? any_host : options->hosts,
                                         .limits = bounded(options->limits)};
         status = adli_httpd_listen(api->httpd, &listener, &api->port);
     }
@@ -246,6 +266,7 @@ static adl_status prepare(adli_api *api, const adli_api_options *options)
         return adli_fail(ADL_EINVAL, "no directory for uploads");
     api->core = options->core;
     api->read_only = options->read_only;
+    api->open_to_replicas = options->open_to_replicas;
     api->started_s = adli_monotonic_s();
     api->body_bytes_max = options->body_bytes_max > 0 ? options->body_bytes_max : JOB_BODY_MAX;
     api->upload_bytes_max =
@@ -268,7 +289,7 @@ adl_status adli_api_new(const adli_api_options *options, adli_api **out)
                                  .route_count = ADLI_COUNT(ROUTES),
                                  .check = check,
                                  .user = api,
-                                 .workers = 8,
+                                 .workers = 4,
                                  .extra = HEADERS};
     adl_status status = prepare(api, options);
     if (status == ADL_OK)

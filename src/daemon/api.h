@@ -21,12 +21,15 @@ typedef struct adli_api_options {
     const char *const *hosts;   /* names besides IP addresses and localhost that the Host header may
                                    carry, NULL at the end; NULL: none */
     const char *replica_listen; /* "127.0.0.1:PORT"; NULL: no door for replicas */
-    bool read_only;             /* jobs and nodes are changed elsewhere, by kubectl */
-    bool replica_port_any;      /* when that port is taken, any other will do */
-    const char *upload_dir;     /* for archives while they are received; needed */
-    adli_httpd_limits limits;   /* of the doors for operators; ADLI_HTTPD_LIMITS */
-    int64_t body_bytes_max;     /* of a job file; 0: 1 MiB */
-    int64_t upload_bytes_max;   /* of an archive; 0: 1 GiB */
+    const char *const *replica_hosts; /* names that replicas know it by, as hosts */
+    bool any_host;                    /* whoever comes through a proxy names that one */
+    bool read_only;                   /* jobs and nodes are changed elsewhere, by kubectl */
+    bool open_to_replicas;    /* at their door nobody needs a token for what is a job's own */
+    bool replica_port_any;    /* when that port is taken, any other will do */
+    const char *upload_dir;   /* for archives while they are received; needed */
+    adli_httpd_limits limits; /* of the doors for operators; ADLI_HTTPD_LIMITS */
+    int64_t body_bytes_max;   /* of a job file; 0: 1 MiB */
+    int64_t upload_bytes_max; /* of an archive; 0: 1 GiB */
 } adli_api_options;
 
 /* Opens the doors and serves. Nothing blocks but name look-up of `listen`. EINVAL: an address, a

@@ -2,6 +2,7 @@
 #include "daemon/api_impl.h"
 
 #include "base/json_write.h"
+#include "base/utf8.h"
 #include "httpd/target.h"
 
 #include <string.h>
@@ -10,11 +11,14 @@ enum { LISTING_MAX = 32 << 20 };
 
 static void put_entry(adli_buf *out, const adli_entry *entry)
 {
+    bool exact = adli_utf8_valid(entry->name);
     adli_target_printable(entry->name);
     adli_jw_open(out, NULL, '{');
     adli_jw_text(out, "name", entry->name);
     adli_jw_int(out, "size", entry->size);
     adli_jw_bool(out, "directory", entry->directory);
+    if (!exact) /* its bytes are no text: nobody can ask for it */
+        adli_jw_bool(out, "exact", false);
     adli_jw_close(out, '}');
 }
 

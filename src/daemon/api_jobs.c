@@ -34,30 +34,6 @@ bool adli_api_job_type(const adli_httpd_request *request, bool *yaml, bool *arch
     return *archive || *yaml || is_type(type, "application/json");
 }
 
-static bool is_phase(const char *text)
-{
-    for (int phase = ADL_PENDING; phase <= ADL_FAILED; phase++)
-        if (strcmp(text, adl_phase_name((adl_phase)phase)) == 0)
-            return true;
-    return false;
-}
-
-adli_httpd_verdict adli_api_list_jobs(void *user, adli_httpd_request *request)
-{
-    adli_api *api = user;
-    const char *ns = adli_httpd_query(request, "namespace");
-    const char *phase = adli_httpd_query(request, "phase");
-    if (phase && *phase && !is_phase(phase)) {
-        adli_httpd_answer_error(request, 400, "phase=%.40s: there is no such phase", phase);
-        return ADLI_HTTPD_DONE;
-    }
-    adli_buf out = answer_buf();
-    adl_status status =
-        adli_core_jobs(api->core, ns && *ns ? ns : NULL, phase && *phase ? phase : NULL, &out);
-    adli_api_answer(request, status, 200, &out);
-    return ADLI_HTTPD_DONE;
-}
-
 adli_httpd_verdict adli_api_submit(void *user, adli_httpd_request *request)
 {
     adli_api *api = user;
@@ -118,6 +94,25 @@ adli_httpd_verdict adli_api_suspend(void *user, adli_httpd_request *request)
 adli_httpd_verdict adli_api_resume(void *user, adli_httpd_request *request)
 {
     return ask(user, request, ADLI_ASKED_NOTHING);
+}
+
+adli_httpd_verdict adli_api_scale(void *user, adli_httpd_request *request)
+{
+    adli_api *api = user;
+    bool automatic;
+    int64_t replicas;
+    if (!adli_api_query_bool(request, "auto", &automatic) ||
+        !adli_api_query_int(request, "replicas", 1, ADLI_MEMBERS_MAX, 0, &replicas))
+        return ADLI_HTTPD_DONE;
+    if (automatic == (replicas > 0)) {
+        adli_httpd_answer_error(request, 400, "expected replicas=N, or auto=1");
+        return ADLI_HTTPD_DONE;
+    }
+    adli_buf out = answer_buf();
+    adl_status status = adli_core_pin(api->core, adli_httpd_part(request, 0),
+                                      adli_httpd_part(request, 1), (int)replicas, &out);
+    adli_api_answer(request, status, 202, &out);
+    return ADLI_HTTPD_DONE;
 }
 
 adli_httpd_verdict adli_api_rerun(void *user, adli_httpd_request *request)

@@ -3,6 +3,7 @@
  * times a second. */
 #include "daemon/api_impl.h"
 
+#include "backend/output.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -26,7 +27,9 @@ static int64_t size_of(int fd)
 static int64_t tail_offset(int fd, int64_t size, int64_t lines)
 {
     char piece[PIECE];
-    int64_t at = size, stop = size > TAIL_BYTES_MAX ? size - TAIL_BYTES_MAX : 0;
+    int64_t at = size, stop = adli_output_begin(fd);
+    if (size - stop > TAIL_BYTES_MAX)
+        stop = size - TAIL_BYTES_MAX;
     if (lines == 0)
         return size;
     while (at > stop) {
@@ -63,16 +66,20 @@ static void follower_free(void *self)
 static adl_status open_next(follower *f)
 {
     adl_status status = adli_core_open_log(f->api->core, f->ns, f->name, f->group, f->rank, &f->fd);
-    f->offset = status == ADL_OK && f->tail >= 0 ? tail_offset(f->fd, size_of(f->fd), f->tail) : 0;
-    if (status == ADL_OK)
-        f->tail = -1;
+    if (status != ADL_OK)
+        return status;
+    f->offset = f->tail >= 0 ? tail_offset(f->fd, size_of(f->fd), f->tail) : 0;
+    f->tail = -1;
     return status;
 }
 
-/* What the file has beyond offset. */
+/* What the file has beyond offset. What was removed meanwhile, because a reader was too slow, is left out. */
 static bool read_piece(follower *f, adli_buf *out)
 {
     char piece[PIECE];
+    int64_t begin = f->fd < 0 ? 0 : adli_output_begin(f->fd);
+    if (f->fd >= 0 && (f->offset < begin || f->offset > size_of(f->fd)))
+        f->offset = begin;
     ssize_t got = f->fd < 0 ? 0 : pread(f->fd, piece, sizeof piece, (off_t)f->offset);
     if (got <= 0)
         return false;
@@ -139,7 +146,8 @@ static void answer_log(adli_api *api, adli_httpd_request *request, const adli_lo
     adl_status status =
         group > 0 ? adli_core_open_log(api->core, ns, name, group, rank, &fd) : ADL_ENOENT;
     if (status == ADL_OK) {
-        int64_t size = size_of(fd), offset = tail >= 0 ? tail_offset(fd, size, tail) : 0;
+        int64_t size = size_of(fd),
+                offset = tail >= 0 ? tail_offset(fd, size, tail) : adli_output_begin(fd);
         adli_httpd_answer_file(request, TYPE, fd, offset, size - offset);
     } else if (status == ADL_ENOENT && group == state->group &&
                (rank == 0 || rank < state->replicas)) {

@@ -31,21 +31,31 @@ void adli_core_set_clock(adli_core *core, double (*clock)(void *user), void *use
     core->now_mono_s = INFINITY; /* a test's clock is alone to say what time it is */
 }
 
-/* A wall clock that is set back is followed by the monotonic one until it has caught up. */
+/* Time goes on as it passes, whatever the wall clock is set to: what is due after a minute is due after a minute. A wall
+ * clock that says otherwise is approached by a twentieth of the time that passes; one that was set by a few seconds is
+ * met again soon, and one that jumped by years moves nothing. What passes while the machine sleeps counts. */
 double adli_core_now(adli_core *core)
 {
     pthread_mutex_lock(&core->lock);
-    double wall = core->clock(core->clock_user), mono = adli_monotonic_s();
-    double passed = mono - core->now_mono_s;
+    double wall = core->clock(core->clock_user), passing = adli_clock_of(CLOCK_BOOTTIME);
+    double passed = fmax(passing - core->now_mono_s, 0);
     if (isfinite(core->now_mono_s)) {
-        core->now_s += passed > 0 ? passed : 0;
-        core->now_mono_s = mono;
-    }
-    if (wall > core->now_s)
+        double most = passed / 20;
+        core->now_s += passed + fmin(fmax(wall - core->now_s - passed, -most), most);
+        core->now_mono_s = passing;
+    } else if (wall > core->now_s)
         core->now_s = wall;
     double now = core->now_s;
     pthread_mutex_unlock(&core->lock);
     return now;
+}
+
+double adli_core_from_wall(adli_core *core, double wall_s, double first_s)
+{
+    double now_s = adli_core_now(core), off_s = now_s - core->clock(core->clock_user);
+    if (wall_s <= 0 || fabs(off_s) < 1 || (wall_s >= first_s && wall_s <= now_s))
+        return wall_s;
+    return fmin(fmax(wall_s + off_s, first_s), now_s);
 }
 
 void adli_core_wake_for_report(adli_core *core)
@@ -114,6 +124,7 @@ void adli_core_count_row(adli_core *core, adli_kept_job *job, bool in)
 void adli_core_add_job(adli_core *core, adli_kept_job *job)
 {
     adli_core_count_row(core, job, true);
+    job->order = ++core->last_order;
     TAILQ_INSERT_TAIL(&core->jobs, job, all);
     adli_index_add(&core->by_id, &job->by_id, job->id, job);
     adli_index_add(&core->by_uid, &job->by_uid, job->uid, job);
@@ -122,6 +133,7 @@ void adli_core_add_job(adli_core *core, adli_kept_job *job)
 void adli_core_drop_job(adli_core *core, adli_kept_job *job)
 {
     adli_core_count_row(core, job, false);
+    core->drops++;
     TAILQ_REMOVE(&core->jobs, job, all);
     adli_index_remove(&core->by_id, &job->by_id);
     adli_index_remove(&core->by_uid, &job->by_uid);
@@ -138,6 +150,7 @@ void adli_row_fini(adli_row *row)
 {
     free(row->wanted);
     free(row->placed);
+    free(row->world);
     free(row->message);
     *row = (adli_row){0};
 }
@@ -149,10 +162,13 @@ void adli_core_job_free(adli_kept_job *job)
     adli_row_fini(&job->row);
     adli_hints_fini(&job->hints);
     free(job->hints_json);
+    free(job->listed);
     adli_series_free(job->series, job->series_count);
     free(job->views);
+    free(job->uses);
     free(job->failure_message);
     free(job->before);
+    adli_core_free_worlds(job);
     adli_jobspec_fini(&job->spec);
     free(job);
 }
@@ -221,6 +237,7 @@ static adl_status open_core(adli_core *core, const adli_core_options *options)
 
 adl_status adli_core_new(const adli_core_options *options, adli_core **out)
 {
+    pthread_condattr_t monotonic;
     *out = NULL;
     adli_core *core = adli_calloc(1, sizeof *core);
     if (!core)
@@ -228,7 +245,13 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     pthread_mutex_init(&core->changes, NULL);
     pthread_mutex_init(&core->lock, NULL);
     pthread_mutex_init(&core->wake_lock, NULL);
+    pthread_mutex_init(&core->room.lock, NULL);
+    core->room.fd = -1;
     pthread_cond_init(&core->called, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&core->use_stop, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     TAILQ_INIT(&core->jobs);
     TAILQ_INIT(&core->changed);
     TAILQ_INIT(&core->placed);
@@ -239,13 +262,16 @@ adl_status adli_core_new(const adli_core_options *options, adli_core **out)
     TAILQ_INIT(&core->todo);
     core->wake_fd = core->desired_nodes = core->told_nodes = -1;
     core->backend = options->backend;
+    core->no_job_tokens = options->no_job_tokens;
     if (options->mirror)
         core->mirror = *options->mirror;
     core->clock = wall_s;
     core->now_s = core->opened_s = wall_s(NULL);
-    core->now_mono_s = adli_monotonic_s();
+    core->now_mono_s = adli_clock_of(CLOCK_BOOTTIME);
     core->round_wanted_s = HUGE_VAL;
-    adl_status status = open_core(core, options);
+    adl_status status = adli_random_hex(core->instance, sizeof core->instance);
+    if (status == ADL_OK)
+        status = open_core(core, options);
     if (status != ADL_OK) {
         adli_core_free(core);
         core = NULL;
@@ -313,6 +339,7 @@ adl_status adli_core_start(adli_core *core)
     if (code != 0)
         return adli_fail(ADL_EIO, "controller thread: %s", strerror(code));
     core->running = true;
+    adli_core_start_use(core);
     return ADL_OK;
 }
 
@@ -363,6 +390,7 @@ void adli_core_stop(adli_core *core)
     pthread_mutex_unlock(&core->lock);
     adli_core_wake(core);
     pthread_join(core->thread, NULL);
+    adli_core_stop_use(core);
     core->running = false;
     adli_core_end_drain(core);
     pthread_mutex_lock(&core->wake_lock);
@@ -401,12 +429,17 @@ void adli_core_free(adli_core *core)
     free(core->scratch);
     free(core->ends);
     free(core->sched_nodes);
+    free(core->prices);
     free(core->nodes);
     free(core->saved);
     free(core->dashboard);
     free(core->supervisor);
     free(core->state_dir);
+    pthread_cond_destroy(&core->use_stop);
     pthread_cond_destroy(&core->called);
+    if (core->room.fd >= 0)
+        close(core->room.fd);
+    pthread_mutex_destroy(&core->room.lock);
     pthread_mutex_destroy(&core->wake_lock);
     pthread_mutex_destroy(&core->lock);
     pthread_mutex_destroy(&core->changes);

@@ -41,6 +41,7 @@ typedef struct adli_core_mirror {
     adl_status (*keep_pool)(void *user, const char *text);
     /* A new job's "token" or "secret", the same whenever it is asked for: 32 digits. Any thread. */
     void (*secret)(void *user, const char *what, const char *uid, char out[33]);
+    int64_t (*requests)(void *user); /* sent to wherever that is, so far; any thread */
     void *user;
 } adli_core_mirror;
 
@@ -50,6 +51,7 @@ typedef struct adli_core_options {
     const struct adli_config *config; /* config/config.h: policy, interval, constants; copied */
     const char *supervisor_url; /* for the replicas: "http://127.0.0.1:PORT"; set before start by
                                    adli_core_set_supervisor when NULL */
+    bool no_job_tokens;         /* replicas are given none */
     const adli_core_mirror *mirror; /* copied; NULL: the store is all there is */
 } adli_core_options;
 
@@ -64,6 +66,12 @@ ADL_MUST adl_status adli_core_set(adli_core *core, const char *key, const char *
 /* EIO: the database was removed or replaced under us; what it held was saved beside it. Nothing that is
  * answered from now on would be remembered. */
 ADL_MUST adl_status adli_core_check_store(adli_core *core);
+/* Holds some of the disk in reserve from now on, for the time when it is full. */
+ADL_MUST adl_status adli_core_keep_room(adli_core *core);
+/* Looks how much room there is; every few seconds. Any thread. */
+void adli_core_look_at_room(adli_core *core);
+/* EIO: the disk is full; the text says what to do. */
+ADL_MUST adl_status adli_core_check_room(adli_core *core);
 ADL_MUST adl_status adli_core_get(adli_core *core, const char *key, char *value, size_t size);
 /* The controller thread. */
 ADL_MUST adl_status adli_core_start(adli_core *core);
@@ -86,8 +94,23 @@ ADL_MUST adl_status adli_core_submit(adli_core *core, const char *body, size_t l
  * The archive is the caller's to remove. */
 ADL_MUST adl_status adli_core_submit_archive(adli_core *core, const char *tar_path, bool dry_run,
                                              bool *known, adli_buf *out);
-ADL_MUST adl_status adli_core_jobs(adli_core *core, const char *namespace_or_null,
-                                   const char *phase_or_null, adli_buf *out);
+/* Which jobs, and what of them. */
+typedef struct adli_list_query {
+    const char *ns;     /* NULL: all */
+    unsigned phases;    /* bits 1 << adl_phase; 0: all */
+    const char *label;  /* "key" or "key=value"; NULL: any */
+    const char *fields; /* "name,phase"; NULL: all */
+    int limit;          /* 0: none */
+    int64_t after;      /* from adli_list_continue; 0: from the beginning */
+} adli_list_query;
+/* {"items":[Job ...],"continue":text or null}, oldest first. Jobs that come or go while a list is read page by page are
+ * in it or not; all others are, once. */
+ADL_MUST adl_status adli_core_jobs(adli_core *core, const adli_list_query *query, adli_buf *out);
+/* What "continue" said. ESTATE: it was said by another daemon. */
+ADL_MUST adl_status adli_list_continue(adli_core *core, const char *token, int64_t *after);
+/* Asks for the end of all that match, in one commit: {"items":["ns/name" ...]}. */
+ADL_MUST adl_status adli_core_delete_jobs(adli_core *core, const adli_list_query *query,
+                                          adli_buf *out);
 ADL_MUST adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli_buf *out);
 /* Asks for its end; it disappears when its replicas are gone. Appends the Job as it is now. */
 ADL_MUST adl_status adli_core_delete(adli_core *core, const char *ns, const char *name,
@@ -139,6 +162,22 @@ ADL_MUST adl_status adli_core_reports(adli_core *core, const char *ns, const cha
  * replicas see it: ADAPTDL_NUM_RESTARTS) are ready; ETIMEOUT: not yet. Does not wait. */
 ADL_MUST adl_status adli_core_discover(adli_core *core, const char *ns, const char *name,
                                        int restarts, adli_buf *out);
+
+/* body: what a member says (PUT /world), train/opener.h. EINVAL. ENOMEM: too much at once. */
+ADL_MUST adl_status adli_core_say(adli_core *core, const char *ns, const char *name,
+                                  const char *body, size_t length);
+typedef struct adli_world_asked {
+    int64_t after, dropped; /* generations that are known already; -1: none */
+    int restarts;           /* -1: any */
+    const char *scheduler;  /* the one that answered last; NULL: it does not matter */
+} adli_world_asked;
+/* Appends the newest world of the job. ETIMEOUT: nothing is new. Does not wait. ESTATE: it was restarted since. */
+ADL_MUST adl_status adli_core_world(adli_core *core, const char *ns, const char *name,
+                                    const adli_world_asked *asked, adli_buf *out);
+/* So many replicas from now on; 0: as the policy likes. Appends the Job. EINVAL: outside of its limits. ESTATE: it is
+ * over, or not preemptible. */
+ADL_MUST adl_status adli_core_pin(adli_core *core, const char *ns, const char *name, int replicas,
+                                  adli_buf *out);
 
 /* ---- nodes, cluster ---- */
 

@@ -61,7 +61,9 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
     const adl_snapshot *snapshot = adl_cluster_snapshot(core->cluster);
     const adl_decision *decision = adl_cluster_decision(core->cluster);
     const adl_job_decision *now = &decision->jobs[index];
-    char text[512];
+    const char *doubt =
+        adl_cluster_job(core->cluster, adl_cluster_round_job(core->cluster, index))->doubt;
+    char text[1024], sized[300];
     bool more = now->next_replicas > now->replicas, rival = more && now->rival >= 0;
     adli_jw_open(out, NULL, '{');
     adli_jw_int(out, "round", core->round);
@@ -80,7 +82,17 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
     adli_jw_number(out, "nextWorth", more && now->next_worth > 0 ? now->next_worth : NAN);
     adli_jw_number(out, "rivalWeight", rival && now->rival_worth > 0 ? now->rival_weight : NAN);
     adli_jw_number(out, "rivalWorth", rival && now->rival_worth > 0 ? now->rival_worth : NAN);
-    adli_jw_text(out, "text", adl_decision_explain(snapshot, decision, index, text, sizeof text));
+    adl_decision_explain(snapshot, decision, index, text, sizeof text);
+    size_t used = strlen(text);
+    if (doubt)
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "; its report is not believed: it %s", doubt);
+    bool scales = adli_core_sized_text(core, sized, sizeof sized);
+    if (scales && used < sizeof text)
+        snprintf(text + used, sizeof text - used, "; %s", sized);
+    adli_jw_text(out, "cluster", scales ? sized : NULL);
+    adli_jw_text(out, "distrust", doubt);
+    adli_jw_text(out, "text", text);
     adli_jw_close(out, '}');
 }
 
@@ -144,8 +156,12 @@ static void describe_waiting(adli_core *core, const adli_kept_job *job, char *re
     pthread_mutex_lock(&core->lock); /* nodes may be drained meanwhile */
     bool ever = adli_core_fits(core, job, true, why, sizeof why);
     bool now = ever && adli_core_fits(core, job, false, unused, sizeof unused);
+    bool added = !now && adli_core_fits_more(core, job);
     pthread_mutex_unlock(&core->lock);
-    if (!ever) {
+    if (added) {
+        strcpy(reason, "WaitingForNodes");
+        adli_buf_puts(message, "it fits on nodes that are to be added");
+    } else if (!ever) {
         strcpy(reason, "Unschedulable");
         adli_buf_puts(message, why);
     } else if (core->held) {
@@ -210,19 +226,22 @@ static adl_status copy_nodes(int **to, int *count, const int *from, int from_cou
 }
 
 static adl_status make_row(const adli_kept_job *job, const adl_job_info *info, const char *reason,
-                           const char *message, double now_s, adli_row *row)
+                           const char *message, const char *world, double now_s, adli_row *row)
 {
     *row = (adli_row){.life = *info->life,
                       .started_s = job->row.started_s,
                       .completed_s = job->row.completed_s,
-                      .account = *info->account};
+                      .account = *info->account,
+                      .resize_cost_s = job->resize_cost_s};
+    snprintf(row->resized, sizeof row->resized, "%s", job->resized);
     if (row->started_s == 0 && row->life.group > 0)
         row->started_s = now_s;
     if (row->completed_s == 0 && adl_life_over(&row->life))
         row->completed_s = now_s;
     snprintf(row->reason, sizeof row->reason, "%s", reason);
     row->message = adli_strdup(message);
-    adl_status status = row->message ? ADL_OK : adli_fail_memory("message");
+    row->world = adli_strdup(world);
+    adl_status status = row->message && row->world ? ADL_OK : adli_fail_memory("message");
     if (status == ADL_OK)
         status = copy_nodes(&row->wanted, &row->wanted_count, info->nodes, info->replicas);
     if (status == ADL_OK)
@@ -336,6 +355,9 @@ static void write_change(adli_core *core, const change *made, adli_buf *wanted, 
                             .completed_s = row->completed_s,
                             .reason = row->reason,
                             .message = row->message,
+                            .world = row->world,
+                            .resized = row->resized,
+                            .resize_cost_s = row->resize_cost_s,
                             .account = row->account};
     adli_store_save_job(core->store, &saved);
     mirror_row(core, made, &saved, now_s);
@@ -369,6 +391,7 @@ static adl_status write_all(adli_core *core, const change *changes, size_t count
     adli_buf wanted, placed;
     adli_buf_init(&wanted, 4 << 20);
     adli_buf_init(&placed, 4 << 20);
+    adli_core_make_room(core);
     adli_store_begin(core->store);
     for (size_t i = 0; i < count; i++)
         write_change(core, &changes[i], &wanted, &placed, now_s);
@@ -449,9 +472,13 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
                           bool *differs)
 {
     const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
-    adli_buf message;
+    adli_buf message, world;
     char reason[32];
     adli_buf_init(&message, 2 * ADLI_MESSAGE_MAX);
+    adli_buf_init(&world, 16 << 20);
+    adli_core_write_world(core, job, &world);
+    adl_status status = adli_buf_check(&world);
+    const char *worlds = world.data ? world.data : "";
     describe(core, job, info, now_s, reason, &message);
     const char *text = message.data ? message.data : "";
     const adli_row *row = &job->row;
@@ -459,7 +486,9 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
                !same_nodes(info->nodes, info->replicas, row->wanted, row->wanted_count) ||
                !same_nodes(info->placed, info->placed_count, row->placed, row->placed_count) ||
                strcmp(reason, row->reason) != 0 ||
-               strcmp(text, row->message ? row->message : "") != 0;
+               strcmp(text, row->message ? row->message : "") != 0 ||
+               strcmp(worlds, row->world ? row->world : "") != 0 ||
+               strcmp(job->resized, row->resized) != 0;
     bool changed = info->life->phase != row->life.phase || info->placed_count != row->placed_count;
     bool due = !changed && sample_due(core, job, info, now_s);
     made->sample_only = due && !*differs;
@@ -476,10 +505,10 @@ static adl_status compare(adli_core *core, adli_kept_job *job, double now_s, cha
     }
     if (due || changed)
         job->sampled_s = now_s;
-    adl_status status = ADL_OK;
     made->job = job;
-    if (*differs)
-        status = make_row(job, info, reason, text, now_s, &made->row);
+    if (*differs && status == ADL_OK)
+        status = make_row(job, info, reason, text, worlds, now_s, &made->row);
+    adli_buf_fini(&world);
     adli_buf_fini(&message);
     return status;
 }

@@ -83,6 +83,7 @@ static void note_order(adli_core *core, const adl_order *order)
         job->do_start = true;
         job->do_terminate = job->do_kill = job->lost_start = job->failure_seen = false;
         job->start_again_s = job->start_pause_s = 0;
+        adli_core_begin_worlds(core, job, order->nodes, order->replicas);
         break;
     case ADL_TERMINATE:
     case ADL_KILL:
@@ -92,6 +93,7 @@ static void note_order(adli_core *core, const adl_order *order)
         break;
     case ADL_CLEAN:
         job->cleaned = order->group;
+        adli_core_end_worlds(job);
         job->do_start = job->do_terminate = job->do_kill = job->lost_start = false;
         job->start_again_s = 0;
         break;
@@ -146,7 +148,7 @@ static void take_asked(adli_core *core, adli_kept_job *job)
 }
 
 /* Jobs that came, and what was asked of those that are there. */
-static void take_changes(adli_core *core)
+static void take_changes(adli_core *core, double now_s)
 {
     pthread_mutex_lock(&core->lock);
     for (adli_kept_job *job; (job = TAILQ_FIRST(&core->changed));) {
@@ -156,6 +158,7 @@ static void take_changes(adli_core *core)
         TAILQ_REMOVE(&core->changed, job, changed);
         job->is_changed = false;
         bool deleted = job->deleted_new, reported = job->hints_new, asked = job->asked_new;
+        bool said = job->said != NULL;
         job->deleted_new = job->hints_new = job->asked_new = false;
         if (job->number < 0) {
             if (job->deleted)
@@ -166,9 +169,17 @@ static void take_changes(adli_core *core)
             adl_cluster_delete(core->cluster, job->number);
         if (asked)
             take_asked(core, job);
-        if (reported) {
+        if (job->pin_new) {
+            adli_cluster_pin(core->cluster, job->number, job->pin);
+            core->placeless = true;
+            job->pin_new = false;
+        }
+        if (reported || said) {
             pthread_mutex_unlock(&core->lock);
-            adli_core_report(core, job);
+            if (reported)
+                adli_core_report(core, job);
+            if (said)
+                adli_core_hear(core, job, now_s);
             pthread_mutex_lock(&core->lock);
         }
         adli_core_touch(core, job);
@@ -272,7 +283,7 @@ static void run_round(adli_core *core, double now_s)
     double took_s = adli_monotonic_s() - from_s;
     if (status == ADL_OK) {
         adli_core_decisions_of_round(core, now_s, took_s);
-        adli_core_want_nodes(core, adl_cluster_decision(core->cluster)->desired_nodes);
+        adli_core_want_nodes(core, now_s);
     } else
         adli_say(ADL_LOG_WARNING, "round: %s", adl_error());
     pthread_mutex_lock(&core->lock);
@@ -295,6 +306,8 @@ static void decide(adli_core *core, double now_s)
     else { /* nothing to decide; what changes that asks for a round */
         core->placeless = false;
         core->round_wanted_s = HUGE_VAL;
+        if (adli_core_autoscales(core) && core->active_count == 0)
+            adli_core_want_nodes(core, now_s);
         pthread_mutex_lock(&core->lock);
         core->next_round_s = now_s + core->config.interval_s;
         pthread_mutex_unlock(&core->lock);
@@ -372,6 +385,7 @@ static void act(adli_core *core, adli_kept_job *job, double now_s)
         if (job->do_terminate && info->life->phase == ADL_STOPPING)
             ops->stop(self, job->uid, info->life->group, ADLI_ALL_MEMBERS, job->do_kill);
         job->do_start = job->do_terminate = job->do_kill = false;
+        adli_core_do_worlds(core, job, now_s);
     }
     if (job->number < 0 || !adl_life_over(&job->row.life))
         return;
@@ -405,6 +419,8 @@ static double deadline(adli_core *core, double now_s)
         }
         if (job->start_again_s > 0)
             next = fmin(next, job->start_again_s);
+        if (job->has_worlds)
+            next = fmin(next, adli_worlds_deadline(&job->worlds));
         if (info->placed_count > 0)
             next = fmin(next, job->sampled_s + core->config.history_s);
     }
@@ -427,14 +443,16 @@ static void tell_listener(adli_core *core)
 /* Observes, decides, commits, acts. Returns whether it did something that may show at once. */
 static bool turn(adli_core *core, double now_s)
 {
-    take_changes(core);
+    take_changes(core, now_s);
     if (adli_core_refresh_nodes(core, false) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "nodes: %s", adl_error());
     adli_core_observe(core, now_s);
     start_again(core, now_s);
+    adli_core_step_worlds(core, now_s);
     advance(core, now_s);
     place_new(core, now_s);
     decide(core, now_s);
+    adli_core_step_worlds(core, now_s);
     advance(core, now_s);
     adl_status status = adli_core_commit(core, now_s);
     core->commit_failed = status != ADL_OK;
@@ -487,7 +505,7 @@ static bool await_turn(adli_core *core, double until_s)
             return false;
         if (urgent || ready <= 0 || fds[1].revents)
             return true;
-        take_changes(core);
+        take_changes(core, adli_core_now(core));
         tell_listener(core);
     }
 }

@@ -24,6 +24,7 @@
 #include "jobspec/jobspec.h"
 #include "sched/cluster.h"
 #include "sched/lifecycle.h"
+#include "sched/worlds.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -75,7 +76,24 @@ typedef struct adli_row {
     char reason[32];
     char *message; /* may be NULL */
     adl_account account;
+    char *world;          /* adli_worlds as JSON; NULL, "": as it was started */
+    char resized[200];    /* how its size was last changed */
+    double resize_cost_s; /* measured; 0: never */
 } adli_row;
+
+typedef struct adli_said adli_said;
+
+/* The newest world of a job, as its replicas are told. */
+typedef struct adli_offer {
+    int group; /* 0: none yet */
+    uint32_t generation, dropped;
+    bool open; /* it is on offer: not all have entered it */
+    int nodes, port;
+    char address[64];
+    int *members; /* [count] by rank */
+    int count;
+    int members_ever; /* of the group */
+} adli_offer;
 
 typedef struct adli_train_info {
     double throughput, efficiency, goodput, speedup; /* NAN: not known */
@@ -86,6 +104,16 @@ typedef struct adli_series {
     char *name;
     adli_store_value end;
 } adli_series;
+
+/* What a replica used when it was last looked at (core_use.c). */
+typedef struct adli_replica_use {
+    int member;
+    double sampled_s; /* monotonic */
+    double cpu_s;     /* since its start */
+    double cpus;      /* processors in use since the sample before; NAN: this is the first */
+    int64_t memory_bytes, gpu_memory_bytes; /* -1: not known */
+    double gpus;                            /* NAN: not known */
+} adli_replica_use;
 
 typedef struct adli_kept_job {
     /* set once */
@@ -99,6 +127,11 @@ typedef struct adli_kept_job {
     TAILQ_ENTRY(adli_kept_job) all, changed, placed;
     adli_index_link by_id, by_uid;
     bool is_changed; /* on core->changed */
+    int64_t order;   /* in core->jobs, ascending from 1 */
+    char *
+        listed; /* as core_list.c wrote it when listed_print was what it is now; NULL: it did not */
+    uint64_t listed_print;
+    size_t listed_length;
     adli_row row;
     bool deleted;
     adli_asked asked; /* cancel or suspend, or nothing of the kind */
@@ -111,8 +144,14 @@ typedef struct adli_kept_job {
     adli_train_info train;
     adli_member_view *views; /* [view_count] of group view_group */
     int view_count, view_group, ready;
-    int last_replicas;                              /* of the newest group */
-    bool is_new, hints_new, deleted_new, asked_new; /* for the controller */
+    adli_replica_use *uses; /* [use_count] of group use_group, those that ran */
+    int use_count, use_group;
+    int last_replicas;                                       /* of the newest group */
+    bool is_new, hints_new, deleted_new, asked_new, pin_new; /* for the controller */
+    int pin; /* replicas that its user wants; 0: as the policy likes */
+    adli_offer offer;
+    adli_said *said; /* what replicas have said, for the controller */
+    int said_count;
 
     /* the controller's */
     TAILQ_ENTRY(adli_kept_job) stage, touched, todo;
@@ -134,7 +173,13 @@ typedef struct adli_kept_job {
     double start_again_s, start_pause_s;
     double sampled_s, mirrored_s;
     bool was_placed; /* start-at-once was tried */
-    int *before;     /* [before_count] wanted allocation before the last round */
+    adli_core *core; /* with worlds */
+    adli_worlds worlds;
+    bool has_worlds, world_told; /* told: they are not as they were started */
+    bool could;                  /* be changed in place, when last looked at */
+    char resized[200];
+    double resize_cost_s;
+    int *before; /* [before_count] wanted allocation before the last round */
     int before_count;
     size_t before_capacity;
 } adli_kept_job;
@@ -146,6 +191,8 @@ typedef struct adli_core_node {
     adl_resources declared;                 /* all that it has when it is there */
     bool known_resource[ADL_MAX_RESOURCES]; /* was declared; others are not limited, or not there */
     bool ready, drained, preemptible;
+    double price;  /* per hour; 0: not known */
+    bool addable;  /* new ones are of its kind */
     bool there;    /* in the backend's last answer */
     double gone_s; /* since when it is not */
     bool unused;   /* the place of a node that is gone, for the next that comes */
@@ -172,8 +219,19 @@ typedef struct adli_counters {
     double rounds_s;
 } adli_counters;
 
+/* The disk of the state directory (core_room.c). */
+typedef enum adli_room_state { ADLI_ROOM_OK, ADLI_ROOM_LOW, ADLI_ROOM_FULL } adli_room_state;
+typedef struct adli_room {
+    pthread_mutex_t lock;
+    int fd;                         /* STATE/reserve; -1: none */
+    int64_t wanted, held;           /* bytes of it */
+    int64_t free_bytes, size_bytes; /* of the disk, for us */
+    adli_room_state state;
+} adli_room;
+
 struct adli_core {
     char *state_dir;
+    adli_room room;
     adli_backend *backend;
     adli_config config;
     adli_store *store;
@@ -184,6 +242,7 @@ struct adli_core {
 
     pthread_mutex_t changes, lock;
     struct adli_kept_jobs jobs;    /* by submission */
+    int64_t last_order, drops;     /* the newest job's; how many were removed */
     struct adli_kept_jobs changed; /* that came, or with news for the controller, as it happened */
     struct adli_kept_jobs placed;  /* by submission: those whose row has placed replicas */
     int phases[ADLI_PHASES];       /* how many rows are in each */
@@ -193,6 +252,7 @@ struct adli_core {
     int node_count;
     size_t node_capacity;
     char *supervisor, *dashboard;
+    bool no_job_tokens; /* replicas are given none */
     adli_counters counters;
     double opened_s, last_round_s, next_round_s;
     double last_created_s;
@@ -206,11 +266,15 @@ struct adli_core {
     pthread_t thread;
     bool running;
     int wake_fd;
+    char instance[17];        /* of this run of the scheduler */
     bool stopping, gone;      /* under lock: the controller should end; takes no more calls */
     bool urgent;              /* under lock: more than a report has come */
     void (*call)(void *user); /* under lock: to be run by the controller */
     void *call_user;
     pthread_cond_t called;
+    pthread_t use_thread; /* core_use.c */
+    bool use_running;
+    pthread_cond_t use_stop; /* with lock: stopping was set */
 
     /* the controller's */
     adl_policy *policy;
@@ -232,6 +296,9 @@ struct adli_core {
     char *resource_storage[ADL_MAX_RESOURCES];
     int resource_count;
     adl_node *sched_nodes; /* [node_count] as the cluster sees them */
+    double *prices;        /* [node_count] of nodes per hour, for autoscale */
+    size_t price_capacity;
+    adl_node usual_node; /* what a new node would have; without a name: not known */
     size_t sched_capacity;
     int sched_count;
     bool held;             /* draining, as handed to the cluster: rounds would decide nothing */
@@ -249,8 +316,10 @@ struct adli_core {
 };
 
 /* ---- core.c ---- */
-/* Seconds since 1970 that never go back and never stand still. Any thread. */
+/* Seconds since 1970 that never go back, stand still or jump. Any thread. */
 double adli_core_now(adli_core *core);
+/* What others wrote down by the wall clock, not before first_s: the same where that clock is right; 0 stays 0. */
+double adli_core_from_wall(adli_core *core, double wall_s, double first_s);
 void adli_core_wake(adli_core *core);
 /* Wakes the controller for no more than job->hints_new. */
 void adli_core_wake_for_report(adli_core *core);
@@ -287,7 +356,13 @@ ADL_MUST adl_status adli_core_refresh_nodes(adli_core *core, bool anyway);
 /* The node's number; made, as a lost one, when there is none. -1: no memory. */
 int adli_core_node_number(adli_core *core, const char *name);
 /* What the last round would like, and telling the backend when that is something new. */
-void adli_core_want_nodes(adli_core *core, int desired);
+void adli_core_want_nodes(adli_core *core, double now_s);
+/* Why the last round wants so many, in a sentence; false: nobody asked it. */
+bool adli_core_sized_text(const adli_core *core, char *text, size_t size);
+/* Under lock: would it fit on nodes that could be added? */
+bool adli_core_fits_more(const adli_core *core, const adli_kept_job *job);
+/* Is their number the scheduler's to choose? */
+bool adli_core_autoscales(const adli_core *core);
 void adli_core_scale(adli_core *core);
 /* What one replica takes, by the core's numbers of resources. */
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job);
@@ -337,6 +412,13 @@ void adli_core_observe(adli_core *core, double now_s);
 void adli_core_failure(adli_kept_job *job, const char *reason, const char *message,
                        const char *detail);
 
+/* ---- core_room.c ---- */
+const char *adli_room_name(adli_room_state state);
+/* Before a commit that leads to more room: on a full disk a piece of the reserve is given back. Any thread. */
+void adli_core_make_room(adli_core *core);
+/* Any thread. Without a reserve: OK, with 0 bytes. */
+adli_room_state adli_core_room(adli_core *core, int64_t *free_bytes, int64_t *size_bytes);
+
 /* ---- core_remove.c ---- */
 /* Lets go of jobs that are over and deleted, or too many. */
 void adli_core_remove_jobs(adli_core *core, double now_s);
@@ -357,6 +439,28 @@ extern const double adli_completion_bounds[ADLI_COMPLETION_BOUNDS]; /* seconds *
 /* ---- core_start.c ---- */
 ADL_MUST adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group,
                                           const int *nodes, int replicas);
+/* Members that join a group that is there, on one node, for a world of so many replicas. */
+ADL_MUST adl_status adli_core_start_members(adli_core *core, adli_kept_job *job, int group,
+                                            const adli_member_start *members, int count,
+                                            int replicas, int node);
+
+/* ---- core_worlds.c ---- */
+/* A group that is started on these nodes; one that is over; one that an earlier scheduler had. */
+void adli_core_begin_worlds(adli_core *core, adli_kept_job *job, const int *nodes, int count);
+void adli_core_end_worlds(adli_kept_job *job);
+void adli_core_load_worlds(adli_core *core, adli_kept_job *job);
+void adli_core_free_worlds(adli_kept_job *job);
+/* What the job's replicas have said. Without lock. */
+void adli_core_hear(adli_core *core, adli_kept_job *job, double now_s);
+/* Leaves those of the views whose ends the life-cycle is to know, by rank; how many. */
+int adli_core_see_worlds(adli_kept_job *job, const adl_life *life, adli_member_view *views,
+                         int count);
+/* Moves the worlds of all that run. */
+void adli_core_step_worlds(adli_core *core, double now_s);
+/* As it is written down; nothing: as it was started. */
+void adli_core_write_world(adli_core *core, const adli_kept_job *job, adli_buf *out);
+/* After the commit. */
+void adli_core_do_worlds(adli_core *core, adli_kept_job *job, double now_s);
 
 /* ---- core_hints.c ---- */
 /* kept: the known fields, as JSON; may be NULL. EINVAL names the field. */
@@ -374,6 +478,24 @@ void adli_series_free(adli_series *series, int count);
 ADL_MUST adl_status adli_core_load_reports(adli_core *core);
 /* The member "metrics" of a Job. Under lock. */
 void adli_job_metrics_json(const adli_kept_job *job, adli_buf *out);
+
+/* ---- core_use.c ---- */
+/* The thread that samples, if the backend can tell; a core without is as good. */
+void adli_core_start_use(adli_core *core);
+/* After core->stopping was set. */
+void adli_core_stop_use(adli_core *core);
+/* One sample. The thread's; tests without it call it directly. now_s: monotonic. */
+void adli_core_sample_use(adli_core *core, double now_s);
+/* The member "use" of a Job. Under lock. */
+void adli_job_use_json(const adli_kept_job *job, adli_buf *out);
+typedef enum adli_use_kind {
+    ADLI_USE_CPU, /* seconds since its start */
+    ADLI_USE_MEMORY,
+    ADLI_USE_GPU,
+    ADLI_USE_GPU_MEMORY,
+} adli_use_kind;
+/* Of one replica; NAN: not known. Under lock. */
+double adli_job_use(const adli_kept_job *job, int rank, adli_use_kind kind);
 
 /* ---- core_jobs.c ---- */
 /* The job's uid; ENOENT. */

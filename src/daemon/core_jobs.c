@@ -44,26 +44,6 @@ adl_status adli_core_uid(adli_core *core, const char *ns, const char *name, char
     return job ? ADL_OK : adli_core_no_job(ns, name);
 }
 
-adl_status adli_core_jobs(adli_core *core, const char *ns, const char *phase, adli_buf *out)
-{
-    double now_s = adli_core_now(core);
-    adli_jw_open(out, NULL, '{');
-    adli_jw_open(out, "items", '[');
-    pthread_mutex_lock(&core->lock);
-    const adli_kept_job *job;
-    TAILQ_FOREACH(job, &core->jobs, all)
-    {
-        core->looks++;
-        if ((!ns || strcmp(ns, job->ns) == 0) &&
-            (!phase || strcmp(phase, adl_phase_name(job->row.life.phase)) == 0))
-            adli_job_json(core, job, NULL, now_s, out);
-    }
-    pthread_mutex_unlock(&core->lock);
-    adli_jw_close(out, ']');
-    adli_jw_close(out, '}');
-    return adli_buf_check(out);
-}
-
 adl_status adli_core_job(adli_core *core, const char *ns, const char *name, adli_buf *out)
 {
     char uid[ADLI_UID_SIZE];
@@ -100,6 +80,7 @@ adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, a
         status = adli_core_no_job(ns, name);
     /* only this function, under `changes`, sets deleted */
     else if (!job->deleted) {
+        adli_core_make_room(core);
         adli_store_begin(core->store);
         adli_store_mark(core->store, job->uid, ADLI_ASKED_DELETE);
         status = adli_store_commit(core->store);
@@ -118,7 +99,7 @@ adl_status adli_core_delete(adli_core *core, const char *ns, const char *name, a
 }
 
 /* May that be asked of the job as it is? Under lock. */
-static adl_status check_asked(const adli_kept_job *job, adli_asked asked)
+static adl_status check_asked(const adli_kept_job *job, int asked)
 {
     if (job->deleted)
         return adli_fail(ADL_ESTATE, "job %s is being deleted", job->id);
@@ -132,24 +113,32 @@ static adl_status check_asked(const adli_kept_job *job, adli_asked asked)
     return ADL_OK;
 }
 
-adl_status adli_core_ask(adli_core *core, const char *ns, const char *name, adli_asked asked,
-                         adli_buf *out)
+/* What somebody wants of one job: may it be, written down, done. */
+typedef struct job_change {
+    adl_status (*check)(const adli_kept_job *job, int value); /* under lock */
+    void (*store)(adli_core *core, const adli_kept_job *job, int value, double now_s);
+    void (*apply)(adli_kept_job *job, int value); /* under lock */
+} job_change;
+
+/* In that order, in one commit; *out: the job afterwards. */
+static adl_status change_job(adli_core *core, const char *ns, const char *name,
+                             const job_change *change, int value, adli_buf *out)
 {
     double now_s = adli_core_now(core);
     pthread_mutex_lock(&core->changes);
     pthread_mutex_lock(&core->lock);
     adli_kept_job *job = adli_core_find(core, ns, name);
-    adl_status status = job ? check_asked(job, asked) : adli_core_no_job(ns, name);
+    adl_status status = job ? change->check(job, value) : adli_core_no_job(ns, name);
     pthread_mutex_unlock(&core->lock);
     if (status == ADL_OK) {
+        adli_core_make_room(core);
         adli_store_begin(core->store);
-        adli_store_mark(core->store, job->uid, asked);
+        change->store(core, job, value, now_s);
         status = adli_store_commit(core->store);
     }
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
-        job->asked = asked;
-        job->asked_new = true;
+        change->apply(job, value);
         adli_core_changed(core, job);
         adli_job_json(core, job, NULL, now_s, out);
         pthread_mutex_unlock(&core->lock);
@@ -157,6 +146,66 @@ adl_status adli_core_ask(adli_core *core, const char *ns, const char *name, adli
     }
     pthread_mutex_unlock(&core->changes);
     return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+static void store_asked(adli_core *core, const adli_kept_job *job, int asked, double now_s)
+{
+    (void)now_s;
+    adli_store_mark(core->store, job->uid, (adli_asked)asked);
+}
+
+static void apply_asked(adli_kept_job *job, int asked)
+{
+    job->asked = (adli_asked)asked;
+    job->asked_new = true;
+}
+
+adl_status adli_core_ask(adli_core *core, const char *ns, const char *name, adli_asked asked,
+                         adli_buf *out)
+{
+    static const job_change change = {check_asked, store_asked, apply_asked};
+    return change_job(core, ns, name, &change, (int)asked, out);
+}
+
+static adl_status check_pin(const adli_kept_job *job, int replicas)
+{
+    const adli_jobspec *spec = &job->spec;
+    if (adl_life_over(&job->row.life) || job->deleted || job->asked == ADLI_ASKED_CANCEL)
+        return adli_fail(ADL_ESTATE, "job %s is over", job->id);
+    if (replicas == 0)
+        return ADL_OK;
+    if (!spec->preemptible)
+        return adli_fail(ADL_ESTATE, "job %s is not preemptible: it keeps what it was given",
+                         job->id);
+    if (replicas < spec->min_replicas)
+        return adli_fail(ADL_EINVAL, "job %s: minReplicas of its file is %d", job->id,
+                         spec->min_replicas);
+    if (spec->max_replicas > 0 && replicas > spec->max_replicas)
+        return adli_fail(ADL_EINVAL, "job %s: maxReplicas of its file is %d", job->id,
+                         spec->max_replicas);
+    return ADL_OK;
+}
+
+static void store_pin(adli_core *core, const adli_kept_job *job, int replicas, double now_s)
+{
+    char message[64];
+    snprintf(message, sizeof message,
+             replicas > 0 ? "pinned to %d replicas" : "not pinned any more", replicas);
+    adli_store_pin(core->store, job->uid, replicas);
+    adli_store_event(core->store, now_s, "JobPinned", job->id, message, "");
+}
+
+static void apply_pin(adli_kept_job *job, int replicas)
+{
+    job->pin = replicas;
+    job->pin_new = true;
+}
+
+adl_status adli_core_pin(adli_core *core, const char *ns, const char *name, int replicas,
+                         adli_buf *out)
+{
+    static const job_change change = {check_pin, store_pin, apply_pin};
+    return change_job(core, ns, name, &change, replicas, out);
 }
 
 static void put_sample(void *user, const adli_store_sample *sample)
@@ -236,11 +285,14 @@ adl_status adli_core_log_state(adli_core *core, const char *ns, const char *name
 {
     pthread_mutex_lock(&core->lock);
     const adli_kept_job *job = adli_core_find(core, ns, name);
+    int ever = job && job->offer.group == job->row.life.group ? job->offer.members_ever : 0;
     if (job)
         *out = (adli_log_state){.group = job->row.life.group,
                                 .replicas = job->row.placed_count > 0 ? job->row.placed_count
                                                                       : job->last_replicas,
                                 .over = adl_life_over(&job->row.life)};
+    if (job && out->replicas < ever) /* some have joined, some have left */
+        out->replicas = ever;
     pthread_mutex_unlock(&core->lock);
     return job ? ADL_OK : adli_core_no_job(ns, name);
 }

@@ -128,10 +128,14 @@ void adli_job_json(const adli_core *core, const adli_kept_job *job, const char *
     adli_jw_int(out, "group", life->group);
     adli_jw_int(out, "restarts", life->group > 0 ? life->group - 1 : 0);
     adli_jw_int(out, "failures", life->failures);
+    adli_jw_number(out, "pinned", job->pin > 0 ? job->pin : NAN);
+    put_text(out, "lastResize", row->resized);
+    adli_jw_number(out, "resizeCost", row->resize_cost_s > 0 ? row->resize_cost_s : NAN);
     adli_nodes_list_json(core, "allocation", row->placed, row->placed_count, out);
     put_what_was_asked(out, &job->spec);
     put_train(out, job);
     adli_job_metrics_json(job, out);
+    adli_job_use_json(job, out);
     double running = now_s - row->account.accounted_s;
     adli_jw_number(out, "deviceSeconds",
                    row->account.attained_s + (running > 0 ? running * ready : 0));
@@ -250,6 +254,8 @@ adl_status adli_core_cluster(adli_core *core, adli_buf *out)
 {
     double now_s = adli_core_now(core);
     adli_store_stats stats = adli_store_look(core->store);
+    int64_t left, size;
+    adli_room_state room = adli_core_room(core, &left, &size);
     adli_jw_open(out, NULL, '{');
     adli_jw_text(out, "version", ADLI_VERSION);
     put_text(out, "policy", adl_policy_name(core->policy));
@@ -267,6 +273,11 @@ adl_status adli_core_cluster(adli_core *core, adli_buf *out)
     adli_jw_open(out, "jobs", '{');
     for (int i = 0; i < ADLI_PHASES; i++)
         adli_jw_int(out, adl_phase_name((adl_phase)i), core->phases[i]);
+    adli_jw_close(out, '}');
+    adli_jw_open(out, "disk", '{');
+    adli_jw_text(out, "state", adli_room_name(room));
+    adli_jw_int(out, "freeBytes", left);
+    adli_jw_int(out, "sizeBytes", size);
     adli_jw_close(out, '}');
     put_text(out, "dashboard", core->dashboard);
     adli_jw_int(out, "lastEvent", stats.last_event);

@@ -81,6 +81,10 @@ static adl_status read_row(adli_core *core, const adli_store_job *from, adli_row
     row->completed_s = from->completed_s;
     snprintf(row->reason, sizeof row->reason, "%s", from->reason);
     row->account = from->account;
+    row->resize_cost_s = from->resize_cost_s;
+    snprintf(row->resized, sizeof row->resized, "%s", from->resized ? from->resized : "");
+    if (from->world && *from->world && !(row->world = adli_strdup(from->world)))
+        return adli_fail_memory("worlds");
     adl_status status = read_nodes(core, from->wanted, &row->wanted, &row->wanted_count);
     if (status == ADL_OK)
         status = read_nodes(core, from->placed, &row->placed, &row->placed_count);
@@ -127,6 +131,9 @@ static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kep
     job->deleted = from->asked == ADLI_ASKED_DELETE;
     job->asked = job->deleted ? ADLI_ASKED_NOTHING : from->asked;
     job->restart_cost_s = from->restart_cost_s;
+    job->pin = from->pin;
+    job->resize_cost_s = from->resize_cost_s;
+    snprintf(job->resized, sizeof job->resized, "%s", from->resized ? from->resized : "");
     job->reports_restart = from->reports_restart;
     status = read_report(from, job);
     return status == ADL_OK ? read_row(core, from, &job->row) : status;
@@ -180,6 +187,7 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
     adl_status status = adl_cluster_restore(core->cluster, &spec, &saved, &job->number);
     if (status != ADL_OK)
         return status;
+    adli_cluster_pin(core->cluster, job->number, job->pin);
     if (job->asked == ADLI_ASKED_SUSPEND)
         adl_cluster_hold(core->cluster, job->number, true);
     adli_core_stage(core, job, STAGE_ACTIVE);
@@ -191,6 +199,7 @@ static adl_status restore(adli_core *core, adli_kept_job *job)
     job->do_kill = job->do_terminate && row->life.killed;
     if (job->do_start || job->do_terminate)
         adli_core_plan(core, job);
+    adli_core_load_worlds(core, job);
     adli_core_report(core, job);
     return ADL_OK;
 }

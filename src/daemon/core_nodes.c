@@ -124,6 +124,8 @@ static void declare(adli_core *core, adli_core_node *node, const adli_backend_no
         if (!node->known_resource[r])
             node->declared.amount[r] = ADL_MAX_AMOUNT;
     node->preemptible = from->preemptible;
+    node->price = from->price;
+    node->addable = from->addable;
 }
 
 /* Under lock. Events tell of nodes that come and go. */
@@ -226,6 +228,53 @@ static bool same_node(const adl_node *a, const adl_node *b)
            memcmp(&a->drained, &b->drained, sizeof a->drained) == 0;
 }
 
+/* ---- how many there should be ---- */
+
+bool adli_core_autoscales(const adli_core *core)
+{
+    return core->config.autoscale.max_nodes > 0;
+}
+
+/* A new node will be as the largest of those that there are, or were. */
+static void remember_usual(adli_core *core)
+{
+    const adli_core_node *usual = NULL;
+    for (int i = 0; i < core->node_count; i++) {
+        const adli_core_node *node = &core->nodes[i];
+        if (node->ready && !node->unused && node->addable &&
+            (!usual || node->declared.amount[PODS + 1] > usual->declared.amount[PODS + 1]))
+            usual = node;
+    }
+    if (usual)
+        core->usual_node = (adl_node){.name = "a new node",
+                                      .device_type = core->usual_node.device_type,
+                                      .capacity = usual->declared};
+    if (!core->usual_node.device_type)
+        core->usual_node.device_type = "";
+}
+
+static adl_status choose_size(adli_core *core)
+{
+    size_t count = core->node_count > 0 ? (size_t)core->node_count : 1;
+    if (!adli_core_autoscales(core))
+        return ADL_OK;
+    if (adli_grow(&core->prices, &core->price_capacity, count, sizeof *core->prices) != 0)
+        return adli_fail_memory("nodes");
+    for (int i = 0; i < core->node_count; i++)
+        core->prices[i] = core->nodes[i].price;
+    remember_usual(core);
+    adl_sizing sizing = ADL_SIZING_INIT;
+    sizing.min_nodes = core->config.autoscale.min_nodes;
+    sizing.max_nodes = core->config.autoscale.max_nodes;
+    sizing.low_utility = core->config.autoscale.low_utility;
+    sizing.high_utility = core->config.autoscale.high_utility;
+    sizing.node_price = core->config.autoscale.node_price;
+    sizing.budget = core->config.autoscale.budget;
+    sizing.prices = core->prices;
+    return adl_cluster_set_sizing(core->cluster, &sizing,
+                                  core->usual_node.name ? &core->usual_node : NULL);
+}
+
 /* Hands the table to the cluster when it says something new, or anyway. */
 static adl_status hand_over(adli_core *core, bool anyway, double now_s)
 {
@@ -251,8 +300,10 @@ static adl_status hand_over(adli_core *core, bool anyway, double now_s)
     }
     adli_core_touch_active(core); /* what was said of them may not be true any more */
     int withdrawn;
-    return adl_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
-                                 core->sched_nodes, core->node_count, now_s, &withdrawn);
+    adl_status status =
+        adl_cluster_set_nodes(core->cluster, core->resource_names, core->resource_count,
+                              core->sched_nodes, core->node_count, now_s, &withdrawn);
+    return status == ADL_OK ? choose_size(core) : status;
 }
 
 adl_resources adli_core_request(const adli_core *core, const adli_kept_job *job)
@@ -295,6 +346,26 @@ bool adli_core_fits(const adli_core *core, const adli_kept_job *job, bool draine
     return fits;
 }
 
+bool adli_core_fits_more(const adli_core *core, const adli_kept_job *job)
+{
+    char why[256];
+    int present = 0, most = core->config.autoscale.max_nodes;
+    for (int i = 0; i < core->node_count; i++)
+        present += core->nodes[i].ready;
+    if (present >= most)
+        return false;
+    if (!core->usual_node.name) /* the first one will tell */
+        return true;
+    adl_node *nodes = adli_calloc((size_t)most, sizeof *nodes);
+    for (int i = 0; nodes && i < most; i++)
+        nodes[i] = core->usual_node;
+    adl_resources request = adli_core_request(core, job);
+    bool fits = !nodes || adl_fits_ever(core->resource_names, core->resource_count, nodes, most,
+                                        &request, job->spec.min_replicas, why, sizeof why);
+    free(nodes);
+    return fits;
+}
+
 adl_status adli_core_refresh_nodes(adli_core *core, bool anyway)
 {
     const adli_backend_node *nodes;
@@ -317,11 +388,38 @@ adl_status adli_core_refresh_nodes(adli_core *core, bool anyway)
     return status == ADL_OK ? handed : status;
 }
 
-void adli_core_want_nodes(adli_core *core, int desired)
+bool adli_core_sized_text(const adli_core *core, char *text, size_t size)
 {
-    for (int i = 0; i < core->node_count; i++) /* policies count those that are gone */
+    const adl_sized *sized = adl_cluster_sized(core->cluster);
+    adl_sizing sizing = ADL_SIZING_INIT;
+    if (!sized)
+        return false;
+    sizing.low_utility = core->config.autoscale.low_utility;
+    sizing.high_utility = core->config.autoscale.high_utility;
+    sizing.budget = core->config.autoscale.budget;
+    adl_sized_explain(&sizing, sized, text, size);
+    return true;
+}
+
+void adli_core_want_nodes(adli_core *core, double now_s)
+{
+    int desired = adl_cluster_decision(core->cluster)->desired_nodes;
+    const adl_sized *sized = adl_cluster_sized(core->cluster);
+    char text[300], fields[64];
+    for (int i = 0; !sized && i < core->node_count; i++) /* policies count those that are gone */
         desired -= !core->nodes[i].there;
-    core->desired_nodes = desired > 0 ? desired : 0;
+    if (sized && core->active_count == 0)
+        desired = core->config.autoscale.min_nodes;
+    desired = desired > 0 ? desired : 0;
+    if (sized && desired != core->desired_nodes) {
+        snprintf(fields, sizeof fields, "\"desired\":%d", desired);
+        if (core->active_count > 0)
+            adli_core_sized_text(core, text, sizeof text);
+        else
+            snprintf(text, sizeof text, "%d nodes wanted: there are no jobs", desired);
+        adli_core_event(core, now_s, "ClusterScaled", "", fields, "%s", text);
+    }
+    core->desired_nodes = desired;
 }
 
 void adli_core_scale(adli_core *core)
@@ -350,6 +448,7 @@ adl_status adli_core_drain(adli_core *core, const char *name, bool drain, adli_b
         char message[128];
         snprintf(message, sizeof message, "node %.63s is %s", name,
                  drain ? "drained: its replicas go elsewhere" : "in use again");
+        adli_core_make_room(core);
         adli_store_begin(core->store);
         adli_store_drain(core->store, name, drain);
         adli_store_event(core->store, now_s, drain ? "NodeDrained" : "NodeUndrained", "", message,
@@ -445,6 +544,7 @@ adl_status adli_core_drain_all(adli_core *core, bool drain, adli_buf *out)
     adl_status status = ADL_OK;
     pthread_mutex_lock(&core->changes);
     if (core->draining != drain) { /* changed under `changes` only */
+        adli_core_make_room(core);
         adli_store_begin(core->store);
         adli_store_set(core->store, "draining", drain ? "1" : "0");
         adli_store_event(core->store, now_s, drain ? "ClusterDrained" : "ClusterUndrained", "",

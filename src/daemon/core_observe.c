@@ -222,6 +222,8 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     const adl_job_info *info = adl_cluster_job(core->cluster, job->number);
     adl_phase phase = info->life->phase;
     int group = info->life->group, wanted = info->placed_count, count = 0;
+    if (job->has_worlds && job->worlds.next_member > wanted)
+        wanted = job->worlds.next_member;
     bool present = phase == ADL_STARTING || phase == ADL_RUNNING || phase == ADL_STOPPING;
     if (!present || job->do_start || job->lost_start)
         return;
@@ -232,6 +234,9 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     memset(core->scratch, 0, room * sizeof *core->scratch);
     adl_status status = core->backend->ops->observe(core->backend->self, job->uid, group,
                                                     core->scratch, wanted, &count);
+    for (int i = 0; status == ADL_OK && i < count && i < wanted; i++)
+        core->scratch[i].ended_s =
+            adli_core_from_wall(core, core->scratch[i].ended_s, info->life->started_s);
     if (status == ADL_ENOENT && phase == ADL_STARTING) {
         if (job->start_again_s > 0) /* it is tried again then */
             return;
@@ -249,7 +254,8 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     if (status != ADL_OK && status != ADL_ENOENT)
         return;
     if (status == ADL_OK) {
-        count = count < wanted ? count : wanted;
+        count =
+            adli_core_see_worlds(job, info->life, core->scratch, count < wanted ? count : wanted);
         for (int i = 0; i < count; i++)
             core->ends[i] = end_of(&core->scratch[i]);
         seen = adli_observe_ends(info->life, core->ends, count);

@@ -16,17 +16,19 @@ enum { POOL_MAX_BYTES = 32 << 20 };
 /* Between two savings. A daemon that is killed loses no more: jobs that run report again. */
 static const double save_every_s = 30;
 
-/* The label adaptdl/application; else the image and the program: the command's words up to the first that
- * is neither an option nor an interpreter. */
+/* The namespace, for what strangers report teaches nobody, and the label adaptdl/application; else the image and the
+ * program: the command's words up to the first that is neither an option nor an interpreter. */
 void adli_core_application(const adli_kept_job *job, char out[ADLI_APPLICATION_SIZE])
 {
     const adli_jobspec *spec = &job->spec;
     for (size_t i = 0; i < spec->labels.count; i++)
         if (strcmp(spec->labels.items[i].name, "adaptdl/application") == 0) {
-            snprintf(out, ADLI_APPLICATION_SIZE, "label %s", spec->labels.items[i].value);
+            snprintf(out, ADLI_APPLICATION_SIZE, "%s label %s", job->ns,
+                     spec->labels.items[i].value);
             return;
         }
-    int used = snprintf(out, ADLI_APPLICATION_SIZE, "%s", spec->image ? spec->image : "");
+    int used =
+        snprintf(out, ADLI_APPLICATION_SIZE, "%s %s", job->ns, spec->image ? spec->image : "");
     for (int i = 0; i < spec->argc && used < ADLI_APPLICATION_SIZE; i++) {
         const char *word = spec->argv[i], *slash = strrchr(word, '/');
         const char *base = slash ? slash + 1 : word;

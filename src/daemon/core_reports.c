@@ -301,10 +301,12 @@ adl_status adli_core_curves(adli_core *core, const char *ns, const char *name, i
     adl_status status = adli_core_uid(core, ns, name, uid);
     if (status != ADL_OK)
         return status;
-    adli_buf_puts(out, "{\"items\":[");
+    adli_jw_open(out, NULL, '{');
+    adli_jw_open(out, "items", '[');
     status = adli_store_reports(core->store, uid, take_value, &c);
     end_curve(&c);
-    adli_buf_puts(out, "]}");
+    adli_jw_close(out, ']');
+    adli_jw_close(out, '}');
     free(c.values);
     return status == ADL_OK ? adli_buf_check(out) : status;
 }

@@ -14,12 +14,14 @@
 
 enum { SPEC_MAX = 4 << 20, VARIABLES = 7 };
 
-/* "http://HOST" as "http://job:TOKEN@HOST". */
+/* "http://HOST" as "http://job:TOKEN@HOST"; as it is where nobody asks for tokens. */
 static void supervisor_url(adli_core *core, const adli_kept_job *job, char *out, size_t size)
 {
     pthread_mutex_lock(&core->lock);
     const char *url = core->supervisor, *host = strstr(url, "://");
-    if (host)
+    if (host && core->no_job_tokens)
+        snprintf(out, size, "%s", url);
+    else if (host)
         snprintf(out, size, "%.*sjob:%s@%s", (int)(host + 3 - url), url, job->token, host + 3);
     else
         *out = 0;
@@ -105,18 +107,15 @@ static adl_status make_members(const adli_core *core, const int *nodes, int repl
     return ADL_OK;
 }
 
-adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group, const int *nodes,
-                                 int replicas)
+/* start has its members already. */
+static adl_status start_with(adli_core *core, adli_kept_job *job, int group, int node,
+                             adli_start start)
 {
-    adli_start start = ADLI_START_INIT;
-    adli_member_start *members = NULL;
     char *pod = NULL;
     variables *env = adli_calloc(2, sizeof *env);
     adl_status status = env ? read_pod(core, job, &pod) : adli_fail_memory("variables");
-    if (status == ADL_OK)
-        status = make_members(core, nodes, replicas, &start, &members);
     if (status == ADL_OK) {
-        make_env(core, job, replicas ? nodes[0] : 0, &env[0], &env[1]);
+        make_env(core, job, node, &env[0], &env[1]);
         start.uid = job->uid;
         start.ns = job->ns;
         start.name = job->name;
@@ -126,8 +125,32 @@ adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group,
         start.defaults = env[1].list;
         status = core->backend->ops->start(core->backend->self, &start);
     }
-    free(members);
     free(pod);
     free(env);
     return status;
+}
+
+adl_status adli_core_start_group(adli_core *core, adli_kept_job *job, int group, const int *nodes,
+                                 int replicas)
+{
+    adli_start start = ADLI_START_INIT;
+    adli_member_start *members = NULL;
+    adl_status status = make_members(core, nodes, replicas, &start, &members);
+    if (status == ADL_OK)
+        status = start_with(core, job, group, replicas ? nodes[0] : 0, start);
+    free(members);
+    return status;
+}
+
+adl_status adli_core_start_members(adli_core *core, adli_kept_job *job, int group,
+                                   const adli_member_start *members, int count, int replicas,
+                                   int node)
+{
+    adli_start start = ADLI_START_INIT;
+    start.members = members;
+    start.count = count;
+    start.replicas = replicas;
+    start.nodes = 1;
+    start.joins = true;
+    return start_with(core, job, group, node, start);
 }

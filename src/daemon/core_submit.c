@@ -301,7 +301,10 @@ static adl_status submit(adli_core *core, adli_kept_job *job, const job_files *f
     bool made = false, committed = false, found = false;
     double now_s = adli_core_now(core);
     take_secrets(core, job);
-    adl_status status = submitted_before(core, job, now_s, out, &found);
+    const adli_backend_ops *ops = core->backend->ops;
+    adl_status status = ops->admit ? ops->admit(core->backend->self, job->spec.ns) : ADL_OK;
+    if (status == ADL_OK)
+        status = submitted_before(core, job, now_s, out, &found);
     if (status == ADL_OK && !found && files && !dry_run)
         status = unpack(core, files, incoming, &made);
     pthread_mutex_lock(&core->changes);

@@ -78,6 +78,24 @@ static adl_status open_state(daemon_state *d)
     return adli_dirs_private(d->uploads);
 }
 
+/* The lock, at once; but a child that a killed daemon was just starting has it, too, until it is another program: then
+ * in a moment. pid: of whoever has it otherwise. */
+static bool take_lock(int fd, char *pid, size_t size)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    for (double until_s = adli_monotonic_s() + 10;;) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        ssize_t got = pread(fd, pid, size - 1, 0);
+        pid[got > 0 ? strcspn(pid, "\n") : 0] = 0;
+        long number = strtol(pid, NULL, 10);
+        if (number <= 0 || kill((pid_t)number, 0) == 0 || errno != ESRCH ||
+            adli_monotonic_s() >= until_s)
+            return false;
+        nanosleep(&moment, NULL);
+    }
+}
+
 /* One daemon to a directory: whoever holds the lock of its pid file. The lock goes with the process. */
 static adl_status lock_state(daemon_state *d)
 {
@@ -86,11 +104,8 @@ static adl_status lock_state(daemon_state *d)
     adl_status status = adli_dirs_open(path, O_RDWR | O_CREAT, 0600, &d->lock_fd);
     if (status != ADL_OK)
         return status;
-    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t got = pread(d->lock_fd, pid, sizeof pid - 1, 0);
-        pid[got > 0 ? strcspn(pid, "\n") : 0] = 0;
+    if (!take_lock(d->lock_fd, pid, sizeof pid))
         return adli_fail(ADL_ESTATE, "%s is in use by another daemon (process %s)", d->state, pid);
-    }
     int length = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     if (ftruncate(d->lock_fd, 0) != 0 || pwrite(d->lock_fd, pid, (size_t)length, 0) != length)
         return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
@@ -154,6 +169,39 @@ static adl_status open_log(daemon_state *d)
     return status;
 }
 
+/* The log that has become too long makes room for a new one; the one before stays. */
+static void rotate_log(daemon_state *d)
+{
+    char path[PATH_SIZE + 16], old[PATH_SIZE + 16];
+    struct stat now;
+    int64_t most = d->options->config->limits.max_log_bytes;
+    if (!d->options->background || d->options->log_path || most == 0 || fstat(2, &now) != 0 ||
+        !S_ISREG(now.st_mode) || (int64_t)now.st_size <= most / 2)
+        return;
+    snprintf(path, sizeof path, "%s/daemon.log", d->state);
+    snprintf(old, sizeof old, "%s/daemon.log.1", d->state);
+    if (rename(path, old) != 0 || open_log(d) != ADL_OK)
+        adli_say(ADL_LOG_WARNING, "daemon.log is not made anew: %s", strerror(errno));
+    else
+        adli_say(ADL_LOG_INFO, "goes on from daemon.log.1");
+}
+
+/* Keepers, replicas and our own threads count together. */
+static void raise_processes(void)
+{
+    struct rlimit all;
+    if (getrlimit(RLIMIT_NPROC, &all) != 0)
+        return;
+    struct rlimit more = {all.rlim_max, all.rlim_max};
+    if (all.rlim_cur != all.rlim_max && setrlimit(RLIMIT_NPROC, &more) == 0)
+        all = more;
+    if (all.rlim_cur != RLIM_INFINITY)
+        adli_say(all.rlim_cur < 256 ? ADL_LOG_WARNING : ADL_LOG_INFO,
+                 "may have %llu processes and threads at a time, replicas' included%s",
+                 (unsigned long long)all.rlim_cur,
+                 all.rlim_cur < 256 ? "; raise the hard limit (ulimit -Hu) for more" : "");
+}
+
 /* The usual soft limit of 1024 descriptors is for programs that use select; connections, logs and pipes to
  * keepers need more. Jobs inherit it. */
 static void raise_files(void)
@@ -172,6 +220,12 @@ static void raise_files(void)
              "may open %llu files at a time%s", (unsigned long long)files.rlim_cur,
              files.rlim_cur < 512 ? "; raise the hard limit (ulimit -Hn) for more connections"
                                   : "");
+}
+
+static void raise_limits(void)
+{
+    raise_files();
+    raise_processes();
 }
 
 /* ---- the parts ---- */
@@ -201,6 +255,8 @@ static adl_status open_backend(daemon_state *d)
     adli_backend_options options = ADLI_BACKEND_OPTIONS_INIT;
     options.state_dir = d->state;
     options.nodes = &d->options->config->nodes;
+    options.log_bytes = d->options->config->limits.max_log_bytes;
+    options.users = d->options->config->namespace_users;
     return adli_backend_open(d->options->config->backend, &options, &d->backend);
 }
 
@@ -208,8 +264,10 @@ static adl_status open_core(daemon_state *d)
 {
     adli_core_options options = {
         .state_dir = d->state, .backend = d->backend, .config = d->options->config};
-    if (d->op)
+    if (d->op) {
         options.mirror = adli_operator_mirror(d->op);
+        options.no_job_tokens = !d->options->config->kubernetes.tokens;
+    }
     return adli_core_new(&options, &d->core);
 }
 
@@ -275,11 +333,45 @@ static adl_status check_public(const adli_config *config)
                      config->listen);
 }
 
+/* Names by which pods may ask: that of the URL that they are told, short or in full. */
+typedef struct host_names {
+    char text[3][340];
+    const char *list[4];
+} host_names;
+
+static void name_hosts(const daemon_state *d, host_names *out)
+{
+    static const char *const endings[] = {"", ".svc", ".svc.cluster.local"};
+    char url[600];
+    adli_operator_url(d->op, 0, url, sizeof url);
+    const char *host = strstr(url, "://") ? strstr(url, "://") + 3 : url;
+    for (size_t i = 0; i < ADLI_COUNT(endings); i++) {
+        snprintf(out->text[i], sizeof out->text[i], "%.*s%s", (int)strcspn(host, ":/"), host,
+                 endings[i]);
+        out->list[i] = out->text[i];
+    }
+}
+
+/* On a cluster people come through the API server's proxy, where that was asked for. */
+static adl_status open_people(daemon_state *d, adli_operator_door *door, adli_api_options *options)
+{
+    options->any_host = d->op != NULL;
+    if (!d->op || options->listen || !*d->options->config->kubernetes.api)
+        return ADL_OK;
+    adl_status status = adli_operator_door_open(d->op, door);
+    options->listen = d->options->config->kubernetes.api;
+    options->token = door->token;
+    options->tls_cert = door->certificate;
+    options->tls_key = door->key;
+    return status;
+}
+
 /* Replicas that still run expect the daemon at the port that it had. */
 static adl_status open_api(daemon_state *d)
 {
     const adli_config *config = d->options->config;
     char port[16], at[300], url[600];
+    host_names names = {.list = {NULL}};
     adl_status status = check_public(config);
     if (status == ADL_OK && *config->listen)
         status = read_token(d);
@@ -287,6 +379,8 @@ static adl_status open_api(daemon_state *d)
         status = adli_core_get(d->core, "supervisor-port", port, sizeof port);
     if (status != ADL_OK)
         return status;
+    if (d->op)
+        name_hosts(d, &names);
     if (d->op)
         snprintf(at, sizeof at, "%s",
                  *config->kubernetes.listen ? config->kubernetes.listen : "0.0.0.0:8080");
@@ -300,8 +394,10 @@ static adl_status open_api(daemon_state *d)
                                     *config->tls_certificate ? config->tls_certificate : NULL,
                                 .tls_key = *config->tls_key ? config->tls_key : NULL,
                                 .replica_listen = at,
+                                .replica_hosts = names.list,
                                 .replica_port_any = !d->op,
                                 .read_only = d->op != NULL,
+                                .open_to_replicas = d->op && !config->kubernetes.tokens,
                                 .upload_dir = d->uploads,
                                 .limits = ADLI_HTTPD_LIMITS,
                                 .body_bytes_max = config->limits.max_body_bytes,
@@ -311,7 +407,13 @@ static adl_status open_api(daemon_state *d)
     options.limits.requests_per_s = config->limits.requests_per_second;
     options.limits.burst = config->limits.burst;
     options.limits.idle_s = config->limits.idle_s;
-    status = adli_api_new(&options, &d->api);
+    adli_operator_door door = {.token = ""};
+    status = open_people(d, &door, &options);
+    if (status == ADL_OK)
+        status = adli_api_new(&options, &d->api);
+    if (*door.token)
+        adli_operator_door_served(&door);
+    explicit_bzero(door.token, sizeof door.token);
     if (status != ADL_OK)
         return status;
     snprintf(at, sizeof at, "%d", adli_api_replica_port(d->api));
@@ -358,11 +460,15 @@ static adl_status serve(daemon_state *d, const sigset_t *signals)
     adli_core_set_dashboard(d->core, dashboard);
     adli_say(ADL_LOG_INFO, "adaptdl-sched %s serves %s%s%s", ADLI_VERSION, url,
              *dashboard ? " and " : "", dashboard);
+    if (d->op && !*listen && adli_api_port(d->api))
+        adli_say(ADL_LOG_INFO, "the read API is at port %d", adli_api_port(d->api));
     if (options->ready)
         options->ready(options->ready_user, url, dashboard);
     for (;;) {
         int signal = sigtimedwait(signals, NULL, &look);
         adl_status status = adli_core_check_store(d->core);
+        adli_core_look_at_room(d->core);
+        rotate_log(d);
         if (status != ADL_OK)
             return status;
         if (signal == SIGTERM || signal == SIGINT)
@@ -384,13 +490,15 @@ static adl_status run(daemon_state *d, const sigset_t *signals)
     if (status == ADL_OK && d->options->background)
         status = open_log(d);
     if (status == ADL_OK)
-        raise_files();
+        raise_limits();
     if (status == ADL_OK)
         status = open_backend(d);
     if (status == ADL_OK)
         status = check_database(d);
     if (status == ADL_OK)
         status = open_core(d);
+    if (status == ADL_OK)
+        status = adli_core_keep_room(d->core);
     if (status == ADL_OK)
         status = open_api(d);
     if (status == ADL_OK)

@@ -29,6 +29,7 @@ enum flag {
     FLAG_READY_FD,
     FLAG_PRINT_CONFIG,
     FLAG_INSECURE,
+    FLAG_PLACEHOLDER,
     FLAG_VERBOSE,
     FLAG_HELP,
     FLAG_VERSION,
@@ -66,6 +67,8 @@ static const struct {
      "or -v: log rounds, phases and requests too (or $ADAPTDL_LOG=debug, docs/operations.md)"},
     {"ready-fd", "N", FLAG_READY_FD, "write \"ready ADDRESS\" to this descriptor when serving"},
     {"print-config", NULL, FLAG_PRINT_CONFIG, "print the configuration with all flags applied"},
+    {"placeholder", NULL, FLAG_PLACEHOLDER,
+     "do nothing until SIGTERM: what a placeholder pod runs (docs/kubernetes.md)"},
     {"help", NULL, FLAG_HELP, "show this"},
     {"version", NULL, FLAG_VERSION, "show the version"},
 };
@@ -147,6 +150,9 @@ static adl_status apply(adli_flags *flags, int flag, const char *value)
         return set_text(&config->token_file, value);
     case FLAG_INSECURE:
         config->listen_insecure = true;
+        return ADL_OK;
+    case FLAG_PLACEHOLDER:
+        flags->placeholder = true;
         return ADL_OK;
     case FLAG_TLS_CERT:
         return set_text(&config->tls_certificate, value);

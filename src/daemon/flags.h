@@ -11,10 +11,11 @@ typedef struct adli_flags {
     char *nodes_file, *config_file;
     int nodes, slots; /* 0: not given */
     bool background;
-    int verbose;    /* how many -v */
-    int ready_fd;   /* -1: none */
-    char *log_path; /* in the background */
-    adli_buf text;  /* what --help, --version or --print-config want printed; else empty */
+    bool placeholder; /* there is nothing to do */
+    int verbose;      /* how many -v */
+    int ready_fd;     /* -1: none */
+    char *log_path;   /* in the background */
+    adli_buf text;    /* what --help, --version or --print-config want printed; else empty */
 } adli_flags;
 
 /* Reads the configuration file too. On failure (EINVAL names the flag) *out is still to be freed. */

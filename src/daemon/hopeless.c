@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* What fails later than this has done something before, and may come further the next time. */
 static const double AT_ONCE_S = 60;
@@ -52,24 +53,18 @@ static line find_exception(const char *output, size_t length, const char **from)
     return found;
 }
 
-static uint64_t mix(uint64_t print, unsigned char byte)
-{
-    return (print ^ byte) * 1099511628211u; /* FNV-1a */
-}
-
 /* The frames as they are; of the exception's line numbers are left out: addresses, ports and times differ. */
 uint64_t adli_traceback_print(const char *output, size_t length)
 {
     const char *from = NULL;
-    uint64_t print = 14695981039346656037u;
+    uint64_t print;
     line exception = find_exception(output, length, &from);
     if (exception.length == 0)
         return 0;
-    for (const char *p = from; p < exception.text; p++)
-        print = mix(print, (unsigned char)*p);
+    print = XXH3_64bits(from, (size_t)(exception.text - from));
     for (size_t i = 0; i < exception.length; i++)
         if (!isxdigit((unsigned char)exception.text[i]))
-            print = mix(print, (unsigned char)exception.text[i]);
+            print = XXH3_64bits_withSeed(&exception.text[i], 1, print);
     return print ? print : 1;
 }
 

@@ -238,6 +238,44 @@ static adl_status open_client(adli_operator *op)
     return status;
 }
 
+/* What placeholders are made of: the operator's own image, and its Deployment as their owner. Where there is none
+ * the operator runs elsewhere. */
+static adl_status find_deployment(adli_operator *op)
+{
+    char path[ADLI_OPERATOR_PATH];
+    json_t *object = NULL;
+    const char *image = op->config->autoscale.image, *uid = NULL;
+    bool on = op->config->autoscale.max_nodes > 0;
+    snprintf(path, sizeof path, "/apis/apps/v1/namespaces/%s/deployments/adaptdl-sched", op->ns);
+    adl_status status = adli_kube_one(op->kube, "GET", path, NULL, NULL, 404, &object);
+    if (status == ADL_EINVAL) { /* it may not be read: nothing is owned */
+        adli_say(ADL_LOG_WARNING, "%s", adl_error());
+        status = ADL_OK;
+    }
+    const json_t *spec = json_object_get(json_object_get(object, "spec"), "template"),
+                 *list = json_object_get(json_object_get(spec, "spec"), "containers");
+    const char *own = json_string_value(json_object_get(json_array_get(list, 0), "image"));
+    uid = json_string_value(json_object_get(json_object_get(object, "metadata"), "uid"));
+    if (status == ADL_OK && on && !*image && !own)
+        status = adli_fail(ADL_EINVAL,
+                           "autoscale.image: to be given where the operator is no "
+                           "Deployment %s/adaptdl-sched",
+                           op->ns);
+    if (status == ADL_OK) {
+        op->image = adli_strdup(*image ? image : own ? own : "");
+        op->owner_uid = adli_strdup(uid ? uid : "");
+        status = op->image && op->owner_uid ? ADL_OK : adli_fail_memory("operator");
+    }
+    op->scaling = (adli_k8s_scaling){.on = on,
+                                     .ns = op->ns,
+                                     .image = op->image,
+                                     .selector = op->config->autoscale.selector,
+                                     .owner = "adaptdl-sched",
+                                     .owner_uid = op->owner_uid};
+    json_decref(object);
+    return status;
+}
+
 static adl_status open_backend(adli_operator *op)
 {
     adli_k8s_options options = ADLI_K8S_OPTIONS_INIT;
@@ -247,7 +285,9 @@ static adl_status open_backend(adli_operator *op)
     options.grace_s = op->config->grace_s;
     if (*op->config->kubernetes.ns)
         options.only = op->config->kubernetes.ns;
-    return adli_k8s_new(&options, &op->backend);
+    options.scaling = &op->scaling;
+    adl_status status = find_deployment(op);
+    return status == ADL_OK ? adli_k8s_new(&options, &op->backend) : status;
 }
 
 adl_status adli_operator_new(const adli_operator_options *options, adli_operator **out)
@@ -257,10 +297,15 @@ adl_status adli_operator_new(const adli_operator_options *options, adli_operator
     if (!op)
         return adli_fail_memory("operator");
     op->config = options->config;
+    op->state_dir = adli_strdup(options->state_dir);
     TAILQ_INIT(&op->jobs);
     pthread_mutex_init(&op->lock, NULL);
     adli_operator_mirror_init(op);
     adl_status status = adli_cond_init(&op->news);
+    if (status == ADL_OK && !op->state_dir)
+        status = adli_fail_memory("operator");
+    if (status == ADL_OK)
+        status = adli_outfit_init(&op->outfit, op->config);
     if (status == ADL_OK)
         status = open_client(op);
     if (status == ADL_OK)
@@ -300,16 +345,32 @@ void adli_operator_url(const adli_operator *op, int port, char *out, size_t size
         snprintf(out, size, "http://adaptdl-supervisor.%s:%d", op->ns, port);
 }
 
+static adl_status open_webhook(adli_operator *op)
+{
+    const char *listen = op->config->kubernetes.webhook;
+    adli_webhook_options options = {.kube = op->kube,
+                                    .state_dir = op->state_dir,
+                                    .listen = *listen ? listen : "0.0.0.0:8443",
+                                    .configuration = "adaptdl-sched",
+                                    .life_s = 90 * 86400.0,
+                                    .look_s = 30};
+    return adli_webhook_new(&options, &op->webhook);
+}
+
 adl_status adli_operator_follow(adli_operator *op, adli_core *core)
 {
     op->core = core;
     adl_status status = adli_thread_start(&op->thread, "jobs", adli_operator_feed, op);
     op->running = status == ADL_OK;
+    if (status == ADL_OK)
+        status = open_webhook(op);
     return status;
 }
 
 void adli_operator_unfollow(adli_operator *op)
 {
+    adli_webhook_free(op->webhook);
+    op->webhook = NULL;
     pthread_mutex_lock(&op->lock);
     op->stopping = true;
     pthread_cond_broadcast(&op->news);
@@ -331,9 +392,13 @@ void adli_operator_free(adli_operator *op)
     adli_kube_close(op->kube);
     while (!TAILQ_EMPTY(&op->jobs))
         adli_operator_job_drop(op, TAILQ_FIRST(&op->jobs));
+    adli_outfit_fini(&op->outfit);
     explicit_bzero(op->key, sizeof op->key);
     free(op->calls);
+    free(op->image);
+    free(op->owner_uid);
     free(op->ns);
+    free(op->state_dir);
     pthread_cond_destroy(&op->news);
     pthread_mutex_destroy(&op->lock);
     free(op);

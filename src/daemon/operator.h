@@ -26,6 +26,14 @@ const adli_core_mirror *adli_operator_mirror(adli_operator *op);
 ADL_MUST adl_status adli_operator_follow(adli_operator *op, adli_core *core);
 /* Where replicas find us, for a door that listens on the port. */
 void adli_operator_url(const adli_operator *op, int port, char *out, size_t size);
+/* The door for people, whom the API server lets through to us: what they show is a token that the Secret
+ * adaptdl-sched-token holds and that is made when there is none. Certificate and key are files. */
+typedef struct adli_operator_door {
+    char token[129], certificate[4200], key[4200];
+} adli_operator_door;
+ADL_MUST adl_status adli_operator_door_open(adli_operator *op, adli_operator_door *out);
+/* The door is open: the key's file is not needed any more. */
+void adli_operator_door_served(const adli_operator_door *door);
 /* No more jobs come; before the core stops. */
 void adli_operator_unfollow(adli_operator *op);
 /* Gives the lead away. After the core is gone. NULL is harmless. */

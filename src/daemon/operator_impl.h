@@ -5,6 +5,7 @@
 #include "backend/k8s/k8s.h"
 #include "base/buf.h"
 #include "daemon/operator.h"
+#include "daemon/webhook.h"
 #include "kube/kube.h"
 #include "store/store.h"
 
@@ -45,13 +46,25 @@ bool adli_status_read(const json_t *object, adli_store_job *row, json_t **keep);
  * EINVAL: it is no such thing. */
 ADL_MUST adl_status adli_job_file(const json_t *object, adli_buf *out);
 
+/* ---- operator_outfit.c ---- */
+typedef struct adli_outfit {
+    json_t *resources, *pod, *container; /* NULL: none */
+} adli_outfit;
+
+/* EINVAL: a field of the configuration is no such thing. Call fini whatever the result. */
+ADL_MUST adl_status adli_outfit_init(adli_outfit *outfit, const struct adli_config *config);
+void adli_outfit_fini(adli_outfit *outfit);
+/* Changes the pod template of a job. EINVAL: a patch cannot be applied to it. */
+ADL_MUST adl_status adli_outfit_dress(const adli_outfit *outfit, json_t *template);
+
 /* ---- operator_jobs.c ---- */
 typedef struct adli_operator_job {
     TAILQ_ENTRY(adli_operator_job) link;
     char uid[64], ns[64], name[64];
     int64_t generation;
-    char *file, *pod; /* the job file; the template, whole */
-    json_t *object;   /* until it was loaded */
+    char *file, *pod;  /* the job file; the template, whole */
+    char problem[300]; /* why it can never run; "" */
+    json_t *object;    /* until it was loaded */
     bool seen, gone;
     bool taken;  /* the core has it */
     bool failed; /* the core never will */
@@ -79,6 +92,11 @@ struct adli_operator {
     pthread_t thread;
     bool running;
     adli_core *core;
+    adli_webhook *webhook;
+    adli_outfit outfit;
+    adli_k8s_scaling scaling;
+    char *image, *owner_uid; /* of the operator's Deployment */
+    char *state_dir;
 
     /* the controller's: what the next commit writes */
     adli_kube_call *calls;

@@ -79,27 +79,34 @@ adl_status adli_operator_owner(void *user, const char *uid, adli_k8s_owner *out)
 /* ---- the watch ---- */
 
 /* Why a spec cannot be taken is told by whoever hands it to the core. */
-static adli_operator_job *make_job(const json_t *object)
+static adli_operator_job *make_job(const adli_operator *op, const json_t *object)
 {
+    json_t *dressed = json_deep_copy(object);
     const json_t *metadata = json_object_get(object, "metadata"),
-                 *spec = json_object_get(object, "spec");
+                 *spec = json_object_get(dressed, "spec");
     adli_operator_job *job = adli_calloc(1, sizeof *job);
     adli_buf file;
-    if (!job)
+    if (!job || !dressed) {
+        json_decref(dressed);
+        free(job);
         return NULL;
+    }
+    if (adli_outfit_dress(&op->outfit, json_object_get(spec, "template")) != ADL_OK)
+        snprintf(job->problem, sizeof job->problem, "%s", adl_error());
     snprintf(job->uid, sizeof job->uid, "%s", text(metadata, "uid"));
     snprintf(job->ns, sizeof job->ns, "%s", text(metadata, "namespace"));
     snprintf(job->name, sizeof job->name, "%s", text(metadata, "name"));
     job->generation = json_integer_value(json_object_get(metadata, "generation"));
     job->pod = json_dumps(json_object_get(spec, "template"), JSON_COMPACT);
     adli_buf_init(&file, FILE_MAX);
-    if (adli_job_file(object, &file) == ADL_OK)
+    if (adli_job_file(dressed, &file) == ADL_OK)
         job->file = file.data;
     else
         adli_buf_fini(&file);
     job->object = json_incref((json_t *)object);
     if (!job->pod)
         job->pod = adli_strdup("{}");
+    json_decref(dressed);
     return job;
 }
 
@@ -125,7 +132,7 @@ static void on_job(void *user, const json_t *object, bool gone)
     pthread_mutex_lock(&op->lock);
     adli_operator_job *job = adli_operator_find(op, uid);
     bool news = gone ? job && !job->gone : !job;
-    if (!job && !gone && *uid && (job = make_job(object)))
+    if (!job && !gone && *uid && (job = make_job(op, object)))
         TAILQ_INSERT_TAIL(&op->jobs, job, link);
     if (job) {
         job->seen = true;
@@ -179,6 +186,8 @@ static void take(adli_operator *op, one *it)
 {
     adl_status status =
         it->file ? ADL_OK : adli_fail(ADL_EINVAL, "spec.template has no containers");
+    if (*it->job.problem)
+        status = adli_fail(ADL_EINVAL, "%s", it->job.problem);
     if (status == ADL_OK) {
         status = adli_operator_say(op, &it->job, ADL_PENDING, "", "");
         if (status == ADL_OK)

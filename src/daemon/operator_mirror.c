@@ -234,7 +234,12 @@ adl_status adli_operator_load_pool(adli_operator *op, adli_buf *out)
     return status == ADL_OK ? adli_buf_check(out) : status;
 }
 
+static int64_t requests(void *user)
+{
+    return adli_kube_requests(((adli_operator *)user)->kube);
+}
+
 void adli_operator_mirror_init(adli_operator *op)
 {
-    op->mirror = (adli_core_mirror){put, commit, keep_pool, adli_operator_secret, op};
+    op->mirror = (adli_core_mirror){put, commit, keep_pool, adli_operator_secret, requests, op};
 }

@@ -87,6 +87,12 @@ static void put_scheduler(adli_buf *out, const adli_store_job *row)
     adli_jw_number(out, "activeWeight", account->active_weight);
     adli_jw_close(out, '}');
     adli_jw_number(out, "restartCost", row->restart_cost_s);
+    if (row->world && *row->world)
+        adli_jw_raw(out, "world", row->world);
+    if (row->resized && *row->resized)
+        adli_jw_text(out, "resized", row->resized);
+    if (row->resize_cost_s > 0)
+        adli_jw_number(out, "resizeCost", row->resize_cost_s);
     if (row->hints && *row->hints && strlen(row->hints) <= HINTS_MAX)
         adli_jw_raw(out, "report", row->hints);
     adli_jw_close(out, '}');
@@ -207,6 +213,7 @@ bool adli_status_read(const json_t *object, adli_store_job *row, json_t **keep)
                  *saved = json_object_get(status, "scheduler"),
                  *account = json_object_get(saved, "account"),
                  *report = json_object_get(saved, "report"),
+                 *world = json_object_get(saved, "world"),
                  *placed = json_object_get(status, "allocation"),
                  *wanted = json_object_get(saved, "wanted");
     int phase = phase_named(text(status, "phase"));
@@ -235,7 +242,10 @@ bool adli_status_read(const json_t *object, adli_store_job *row, json_t **keep)
                     number(account, "attained"), number(account, "run"),
                     number(account, "activeSum"), number(account, "activeWeight")},
         .hints = keep_json(*keep, "report", json_is_object(report) ? report : NULL, ""),
-        .restart_cost_s = number(saved, "restartCost")};
+        .restart_cost_s = number(saved, "restartCost"),
+        .world = keep_json(*keep, "world", json_is_object(world) ? world : NULL, ""),
+        .resized = text(saved, "resized"),
+        .resize_cost_s = number(saved, "resizeCost")};
     return true;
 }
 

@@ -24,7 +24,7 @@ typedef struct unpacking {
     struct archive_entry *entry;
     int fd;           /* of the archive */
     const char *name; /* of the present entry, without a leading "./" */
-    int64_t bytes_left, entries_left;
+    int64_t bytes_left, entries_left, archive_left;
     char chunk[CHUNK_BYTES];
 } unpacking;
 
@@ -41,6 +41,9 @@ static adl_status open_archive(unpacking *u, const char *tar_path)
     if (u->fd < 0)
         return adli_fail(errno == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: %s", tar_path,
                          strerror(errno));
+    /* it is not compressed: more than it has cannot come out of it, whatever its headers say */
+    struct stat info;
+    u->archive_left = fstat(u->fd, &info) == 0 ? info.st_size : 0;
     u->archive = archive_read_new();
     if (!u->archive || archive_read_support_filter_none(u->archive) != ARCHIVE_OK ||
         archive_read_support_format_tar(u->archive) != ARCHIVE_OK)
@@ -176,7 +179,7 @@ static adl_status write_all(unpacking *u, int fd)
 {
     ssize_t got;
     while ((got = archive_read_data(u->archive, u->chunk, sizeof u->chunk)) > 0) {
-        if ((u->bytes_left -= got) < 0)
+        if ((u->bytes_left -= got) < 0 || (u->archive_left -= got) < 0)
             return adli_fail(ADL_EINVAL,
                              "archive entry \"%.200s\": the files of the job are too large",
                              u->name);
@@ -187,8 +190,12 @@ static adl_status write_all(unpacking *u, int fd)
     return got < 0 ? damaged(u) : ADL_OK;
 }
 
+/* Holes are written as zeros: a small archive must not become a large directory. */
 static adl_status write_file(unpacking *u, int parent, const char *name)
 {
+    if (archive_entry_sparse_count(u->entry) > 0)
+        return adli_fail(ADL_EINVAL, "archive entry \"%.200s\": sparse files are not allowed",
+                         u->name);
     if (archive_entry_size(u->entry) > u->bytes_left)
         return adli_fail(ADL_EINVAL, "archive entry \"%.200s\": the files of the job are too large",
                          u->name);
