@@ -38,7 +38,7 @@ class State:
     """
 
     def __init__(self, name):
-        _core.state_add(self, name)
+        _core.state_add(self, name, type(self).sync is State.sync)
 
     def save(self, fileobj):
         """Write the state. Called on the replica of rank 0 only.

@@ -56,6 +56,7 @@ class Job(TypedDict, total=False):
     priority: float
     suspend: str
     metrics: Dict[str, Dict[str, Any]]
+    use: List[Dict[str, Any]]
     resources: Dict[str, int]
     command: List[str]
     train: Optional[Dict[str, Any]]

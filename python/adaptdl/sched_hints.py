@@ -46,7 +46,8 @@ def post_sched_hints(sched_hints, job_key):
         _LOG.warning("hints not sent: %s", error)
         return
     if not 200 <= code < 300:
-        _LOG.warning("hints not sent: PUT %s: the supervisor answered %d %.200s", url, code, answer)
+        _LOG.warning("hints not sent: PUT %s: the supervisor answered %d %.200s",
+                     _core.masked(url), code, answer)
 
 
 def _body(sched_hints, job_key):

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static struct {
@@ -69,6 +70,11 @@ void adlpy_leave(void)
     the.inside = NULL;
 }
 
+bool adlpy_inside(void)
+{
+    return the.inside != NULL;
+}
+
 void adlpy_share(void)
 {
     the.sharing++;
@@ -119,10 +125,16 @@ static void after_fork(void)
         leave_signals_to_parent();
 }
 
-static PyObject *worker_signals(PyObject *self, PyObject *unused)
+static PyObject *worker_signals(PyObject *self, PyObject *args)
 {
-    (void)self, (void)unused;
+    (void)self;
+    int parent = 0;
     struct sigaction now;
+    if (!PyArg_ParseTuple(args, "|i", &parent))
+        return NULL;
+    /* A worker has its parent's sockets: while it lives, others do not see that the parent has died. */
+    if (parent > 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() != parent)
+        return PyErr_SetNone(PyExc_SystemExit), NULL;
     sigaction(SIGTERM, NULL, &now);
     if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != parents_only)
         the.before_term = now; /* PyTorch's own: leaves quietly when the parent asks */
@@ -440,8 +452,10 @@ static PyMethodDef functions[] = {
      "signals=False, program=None)\n--\n\nStarts the process's context."},
     {"context_finish", context_finish, METH_NOARGS,
      "context_finish()\n--\n\nEnds it; the exit code of the training."},
-    {"worker_signals", worker_signals, METH_NOARGS,
-     "worker_signals()\n--\n\nIn a worker process: SIGINT and SIGTERM are for the program alone."},
+    {"worker_signals", worker_signals, METH_VARARGS,
+     "worker_signals(parent=0, /)\n--\n\nIn a worker process: SIGINT and SIGTERM are for the "
+     "program "
+     "alone. It ends with its parent, if that is given."},
     {"context_exit", context_exit, METH_NOARGS,
      "context_exit()\n--\n\nWhat happens when the interpreter ends."},
     {"context_state", context_state, METH_NOARGS,

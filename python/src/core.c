@@ -37,7 +37,7 @@ PyMODINIT_FUNC PyInit__core(void)
     static int (*const parts[])(PyObject *) = {
         adlpy_context_setup, adlpy_env_setup,    adlpy_states_setup, adlpy_group_setup,
         adlpy_goodput_setup, adlpy_hints_setup,  adlpy_value_setup,  adlpy_metrics_setup,
-        adlpy_policy_setup,  adlpy_report_setup,
+        adlpy_policy_setup,  adlpy_report_setup, adlpy_worlds_setup,
     };
     PyObject *module = PyModule_Create(&definition);
     if (!module)

@@ -103,6 +103,8 @@ bool adlpy_alive(uint64_t serial, const char *what);
  * this one is (from a callback). */
 bool adlpy_enter(const char *what);
 void adlpy_leave(void);
+/* Is a call under way? */
+bool adlpy_inside(void);
 /* The context stays there until adlpy_unshare; collectives only. */
 void adlpy_share(void);
 void adlpy_unshare(void);
@@ -131,6 +133,7 @@ int adlpy_value_setup(PyObject *module);
 int adlpy_metrics_setup(PyObject *module);
 int adlpy_policy_setup(PyObject *module);
 int adlpy_report_setup(PyObject *module);
+int adlpy_worlds_setup(PyObject *module);
 /* In torch_*.c; may be absent. */
 int adlpy_torch_setup(PyObject *module) __attribute__((weak));
 

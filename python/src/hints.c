@@ -2,7 +2,11 @@
  * itself (src/train/hints.c); this is for programs that report on their own. */
 #include "core.h"
 
+#include "base/mask.h"
 #include "http/http.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { ANSWER_MAX = 4096 };
 
@@ -43,7 +47,24 @@ static PyObject *http_put(PyObject *self, PyObject *args)
     return result;
 }
 
+static PyObject *masked(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *given;
+    if (!PyArg_ParseTuple(args, "s", &given))
+        return NULL;
+    char *copy = strdup(given);
+    if (!copy)
+        return PyErr_NoMemory();
+    adli_mask(copy);
+    PyObject *result = PyUnicode_FromString(copy);
+    free(copy);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"masked", masked, METH_VARARGS,
+     "masked(text, /)\n--\n\nThe text without the user and password of addresses in it."},
     {"http_put", http_put, METH_VARARGS,
      "http_put(url, body, timeout_ms, /)\n--\n\nSends JSON bytes; the answer's code and text."},
     {NULL, NULL, 0, NULL},

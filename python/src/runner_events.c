@@ -2,6 +2,7 @@
 #include "torch.h"
 
 #include "adaptdl/tensorboard.h"
+#include "train/tensorboard_cut.h"
 
 typedef struct events_object {
     PyObject_HEAD adl_tensorboard *writer; /* NULL once closed */
@@ -110,8 +111,30 @@ static PyType_Slot slots[] = {
 static PyType_Spec spec = {"adaptdl._core.EventWriter", sizeof(events_object), 0,
                            Py_TPFLAGS_DEFAULT, slots};
 
+static PyObject *events_cut(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *path = NULL;
+    long long batch, epoch;
+    if (!PyArg_ParseTuple(args, "O&LL", PyUnicode_FSConverter, &path, &batch, &epoch))
+        return NULL;
+    adl_status status = adli_events_cut(PyBytes_AsString(path),
+                                        &(adli_events_from){.batch = batch, .epoch = epoch});
+    Py_DECREF(path);
+    return adlpy_none(status);
+}
+
+static PyMethodDef functions[] = {
+    {"events_cut", events_cut, METH_VARARGS,
+     "events_cut(path, batch, epoch, /)\n--\n\nTakes events of these steps and later ones out of a "
+     "file: of tags that end in /batch, and of others."},
+    {NULL, NULL, 0, NULL},
+};
+
 int adlpy_runner_events_setup(PyObject *module)
 {
     static PyObject *type;
+    if (adlpy_add_functions(module, functions) != 0)
+        return -1;
     return adlpy_add_type(module, "EventWriter", &spec, &type);
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "train/checkpoint_format.h"
+#include "train/checkpoint_store.h"
 #include "train/context.h"
 
 #include <stdio.h>
@@ -19,11 +20,15 @@ typedef struct entry {
     char *label;                            /* the name that it was given */
     char name[ADL_CHECKPOINT_NAME_MAX + 1]; /* in the store */
     adl_checkpoint_state *handle;           /* in the present context's store, or NULL */
-    bool taken; /* what the store read at its start was loaded, or is old */
+    bool taken;     /* what the store read at its start was loaded, or is old */
+    bool idle_sync; /* its sync is the one that does nothing */
+    PyObject *
+        counted; /* what it saved when its length was asked for, for the call that follows; or NULL */
     struct entry *next;
 } entry;
 
 static entry *entries;
+static bool sending; /* save is called for another replica, not for a checkpoint */
 
 static entry *find_name(const char *name)
 {
@@ -82,18 +87,31 @@ static int load_bytes(PyObject *state, const void *data, size_t length)
     return done ? 0 : -1;
 }
 
+/* A state that is sent to another replica is asked twice, for its length and for its bytes, and saving a large model
+ * takes its time. */
 static adl_status save_state(void *user, adl_sink *sink)
 {
     entry *self = user;
     adl_status status = ADL_OK;
     PyGILState_STATE lock = PyGILState_Ensure();
-    PyObject *bytes = saved_bytes(self->state);
+    PyObject *bytes = sink->sent && !sink->counts ? self->counted : NULL;
+    if (!bytes) {
+        Py_CLEAR(self->counted);
+        sending = sink->sent;
+        bytes = saved_bytes(self->state);
+        sending = false;
+    }
+    self->counted = NULL;
     char *data = NULL;
     Py_ssize_t length = 0;
     if (!bytes || PyBytes_AsStringAndSize(bytes, &data, &length) != 0)
         status = adlpy_callback_failed();
     else
         ADLPY_UNLOCKED(status = adl_sink_write(sink, data, (size_t)length));
+    if (status == ADL_OK && sink->counts) {
+        self->counted = bytes;
+        bytes = NULL;
+    }
     Py_XDECREF(bytes);
     PyGILState_Release(lock);
     return status;
@@ -129,8 +147,11 @@ static adl_status sync_state(void *user)
 static adl_status attach(adl_context *ctx, entry *self)
 {
     adl_checkpoint_functions functions = {sizeof functions, save_state, load_state, sync_state};
-    return adl_checkpoint_register(adl_context_store(ctx), self->name, &functions, self,
-                                   &self->handle);
+    adl_status status = adl_checkpoint_register(adl_context_store(ctx), self->name, &functions,
+                                                self, &self->handle);
+    if (status == ADL_OK)
+        self->handle->idle_sync = self->idle_sync;
+    return status;
 }
 
 adl_status adlpy_states_attach(adl_context *ctx)
@@ -185,7 +206,8 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     (void)self;
     PyObject *state;
     const char *name;
-    if (!PyArg_ParseTuple(args, "Os", &state, &name))
+    int idle_sync;
+    if (!PyArg_ParseTuple(args, "Osp", &state, &name, &idle_sync))
         return NULL;
     if (find_name(name))
         return PyErr_Format(PyExc_ValueError,
@@ -197,6 +219,7 @@ static PyObject *state_add(PyObject *self, PyObject *args)
         free(added);
         return PyErr_NoMemory();
     }
+    added->idle_sync = idle_sync != 0;
     adl_status status = adlpy_state_name(name, added->name);
     adl_context *ctx = adlpy_context_peek();
     if (status == ADL_OK && ctx) {
@@ -294,6 +317,12 @@ static PyObject *state_load(PyObject *self, PyObject *state)
     return PyBool_FromLong(found);
 }
 
+static PyObject *states_sending(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    return PyBool_FromLong(sending);
+}
+
 static PyObject *states_save(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -337,10 +366,13 @@ static PyObject *state_write(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"state_add", state_add, METH_VARARGS, "state_add(state, name, /)\n--\n\nRegisters a State."},
+    {"state_add", state_add, METH_VARARGS,
+     "state_add(state, name, idle_sync, /)\n--\n\nRegisters a State; its sync may do nothing."},
     {"state_remove", state_remove, METH_O, "state_remove(state, /)\n--\n\nForgets a State."},
     {"state_load", state_load, METH_O,
      "state_load(state, /)\n--\n\nCalls state.load with the saved bytes; was there something?"},
+    {"states_sending", states_sending, METH_NOARGS,
+     "states_sending()\n--\n\nIn a State's save: is it for another replica, not for a checkpoint?"},
     {"states_save", states_save, METH_NOARGS,
      "states_save()\n--\n\nSaves a checkpoint of everything, on all replicas."},
     {"state_write", state_write, METH_VARARGS,

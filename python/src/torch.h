@@ -33,6 +33,7 @@ int adlpy_meter_setup(PyObject *module);
 int adlpy_kernels_setup(PyObject *module);
 int adlpy_sampler_setup(PyObject *module);
 int adlpy_accumulator_setup(PyObject *module);
+int adlpy_world_setup(PyObject *module);
 /* Behind adaptdl.dl. */
 int adlpy_runner_meter_setup(PyObject *module);
 int adlpy_runner_events_setup(PyObject *module);

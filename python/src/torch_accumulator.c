@@ -31,6 +31,7 @@ typedef struct sums_object {
     PyObject *history; /* list of (epoch, dict): what scopes outside data loops saw on entry */
     PyObject *failure; /* an exception of the merging, on rank 0 */
     adl_checkpoint_state *state;
+    int epoch; /* in which it was made */
     int seen_epoch, seen, seen_outside, depth;
     bool restored, freed;
 } sums_object;
@@ -153,8 +154,10 @@ static adl_status synchronize(sums_object *self, adl_context *ctx)
         return adlpy_callback_failed();
     }
     snprintf(name, sizeof name, "accumulator %.40s", self->name);
+    ctx->quiet++; /* a process that joins has the results by the state */
     ADLPY_UNLOCKED(status = adl_group_reduce(adl_context_group(ctx), name, data, (size_t)length,
                                              merge, self, &reduced, &reduced_length));
+    ctx->quiet--;
     Py_DECREF(bytes);
     Py_CLEAR(self->failure);
     if (status == ADL_OK) {
@@ -171,9 +174,12 @@ static adl_status synchronize(sums_object *self, adl_context *ctx)
 
 /* ---- the checkpoint ---------------------------------------------------------------------------------- */
 
+/* One of an epoch that is over does not come back, and replicas that have joined since do not have it. */
 static adl_status sync_state(void *user)
 {
     sums_object *self = user;
+    if (self->epoch != OUTSIDE_EPOCHS && self->epoch < adlpy_context_peek()->finished_epochs)
+        return ADL_OK;
     PyGILState_STATE lock = PyGILState_Ensure();
     adl_status status = synchronize(self, adlpy_context_peek());
     PyGILState_Release(lock);
@@ -245,6 +251,23 @@ static adl_status load_state(void *user, adl_source *source)
     return status;
 }
 
+/* The context does not free it: it is Python's. */
+static void keep(void *object)
+{
+    (void)object;
+}
+
+static bool unshared(const void *object)
+{
+    const sums_object *self = object;
+    PyGILState_STATE lock = PyGILState_Ensure();
+    bool some = self->pending && PyDict_Size(self->pending) > 0;
+    PyGILState_Release(lock);
+    return some;
+}
+
+static const adli_owned_ops owned = {.free = keep, .unshared = unshared};
+
 static adl_status attach(sums_object *self, adl_context *ctx)
 {
     char state[ADL_CHECKPOINT_NAME_MAX + 32];
@@ -254,6 +277,8 @@ static adl_status attach(sums_object *self, adl_context *ctx)
     adl_status status = adl_checkpoint_register(store, state, &functions, self, &self->state);
     if (status == ADL_OK)
         status = adl_checkpoint_load_state(store, self->state, NULL);
+    if (status == ADL_OK)
+        status = adli_context_own(ctx, self, &owned);
     if (status != ADL_OK) {
         adl_checkpoint_unregister(store, self->state);
         self->state = NULL;
@@ -266,10 +291,12 @@ static adl_status attach(sums_object *self, adl_context *ctx)
 static int sums_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     sums_object *self = (sums_object *)object;
-    static char *names[] = {"name", "initial", NULL};
+    static char *names[] = {"name", "initial", "epoch", NULL};
     const char *name;
     PyObject *initial;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO!", names, &name, &PyDict_Type, &initial))
+    int epoch = OUTSIDE_EPOCHS;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO!|i", names, &name, &PyDict_Type, &initial,
+                                     &epoch))
         return -1;
     if (self->handle.serial) {
         PyErr_SetString(PyExc_RuntimeError, "accumulator: it was initialized");
@@ -279,6 +306,7 @@ static int sums_init(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!ctx)
         return -1;
     snprintf(self->name, sizeof self->name, "%s", name);
+    self->epoch = epoch;
     self->seen_epoch = OUTSIDE_EPOCHS;
     replace(&self->pending, PyDict_New());
     replace(&self->results, PyDict_Copy(initial));
@@ -433,6 +461,7 @@ static void leave_store(sums_object *self)
     if (!present(self) || !self->state)
         return;
     adl_checkpoint_unregister(adl_context_store(adlpy_context_peek()), self->state);
+    adli_context_drop(adlpy_context_peek(), self);
     self->state = NULL;
 }
 
@@ -504,7 +533,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, sums_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},
-    {Py_tp_doc, "Sums(name, initial)\n--\n\nNamed sums over all replicas."},
+    {Py_tp_doc, "Sums(name, initial, epoch=-1)\n--\n\nNamed sums over all replicas."},
     {0, NULL}};
 static PyType_Spec spec = {"adaptdl._core.Sums", sizeof(sums_object), 0, Py_TPFLAGS_DEFAULT, slots};
 

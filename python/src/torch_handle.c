@@ -127,9 +127,9 @@ static PyMethodDef functions[] = {
 int adlpy_torch_setup(PyObject *module)
 {
     static int (*const parts[])(PyObject *) = {
-        adlpy_loop_setup,          adlpy_meter_setup,       adlpy_kernels_setup,
-        adlpy_sampler_setup,       adlpy_accumulator_setup, adlpy_runner_meter_setup,
-        adlpy_runner_events_setup,
+        adlpy_loop_setup,         adlpy_meter_setup,         adlpy_kernels_setup,
+        adlpy_sampler_setup,      adlpy_accumulator_setup,   adlpy_world_setup,
+        adlpy_runner_meter_setup, adlpy_runner_events_setup,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i](module) != 0)

@@ -37,6 +37,20 @@ static int epochs_init(PyObject *object, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
+/* Its number, or None. A new process meets the others here. */
+static PyObject *next_epoch(epochs_object *self, adl_context *ctx)
+{
+    bool more;
+    adlpy_callback_forget();
+    ADLPY_UNLOCKED(more = adl_epochs_next(&self->loop));
+    if (adl_stopped(ctx))
+        return adlpy_raise_stopped(ctx);
+    if (!more || !adl_epochs_enter(&self->loop))
+        return adlpy_ref(Py_None);
+    self->inside = true;
+    return PyLong_FromLong(self->loop.number);
+}
+
 static PyObject *epochs_next(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -50,11 +64,8 @@ static PyObject *epochs_next(PyObject *object, PyObject *unused)
     else if (!self->inside && adl_current_epoch(ctx) >= 0)
         PyErr_Format(PyExc_RuntimeError, "overlapping epoch loops (in epoch %d)",
                      adl_current_epoch(ctx));
-    else if (adl_epochs_next(&self->loop) && adl_epochs_enter(&self->loop)) {
-        self->inside = true;
-        result = PyLong_FromLong(self->loop.number);
-    } else
-        result = adlpy_ref(Py_None);
+    else
+        result = next_epoch(self, ctx);
     adlpy_leave();
     return result;
 }
@@ -182,7 +193,10 @@ static PyObject *begin(loop_object *self, adl_context *ctx)
         return PyErr_Format(PyExc_RuntimeError, "%s: overlapping data loader loops (inside %s)",
                             adl_loop_name(self->loop), adl_loop_name(current));
     adl_loop_set_examples(self->loop, self->examples);
-    if (adl_loop_begin(self->loop, &run) != ADL_OK)
+    adl_status status;
+    adlpy_callback_forget();
+    ADLPY_UNLOCKED(status = adl_loop_begin(self->loop, &run));
+    if (status != ADL_OK)
         return adlpy_raise_stopped(ctx);
     return PyBool_FromLong(run);
 }
@@ -225,6 +239,45 @@ static PyObject *loop_batches(PyObject *object, PyObject *drop_last)
     if (drop < 0 || !adlpy_handle_alive(object, "a data loader"))
         return NULL;
     return PyLong_FromLongLong(adl_loop_batches(((loop_object *)object)->loop, drop != 0));
+}
+
+enum { GO, PLAN, PASSED };
+
+/* To the boundary of the next batch, whatever has become of the world there. -1: stopped. */
+static int stand_ready(adl_loop *loop, bool passed, bool follows)
+{
+    bool again;
+    for (;;) {
+        if (passed || loop->finished || loop->at_end) {
+            if (!adli_loop_passed(loop, &again))
+                return -1;
+            return again ? PLAN : PASSED;
+        }
+        if (!follows)
+            return GO; /* adl_loop_step has the boundary then */
+        if (!adl_loop_ready(loop, &again))
+            return -1;
+        if (!again)
+            return GO;
+        if (!loop->at_end)
+            return PLAN;
+    }
+}
+
+static PyObject *loop_advance(PyObject *object, PyObject *args)
+{
+    loop_object *self = (loop_object *)object;
+    int passed, follows, what;
+    if (!PyArg_ParseTuple(args, "pp", &passed, &follows))
+        return NULL;
+    adl_context *ctx = adlpy_handle_enter(object, "a data loader");
+    if (!ctx)
+        return NULL;
+    adlpy_callback_forget();
+    ADLPY_UNLOCKED(what = stand_ready(self->loop, passed != 0, follows != 0));
+    PyObject *result = what >= 0 ? PyLong_FromLong(what) : adlpy_raise_stopped(ctx);
+    adlpy_leave();
+    return result;
 }
 
 static PyObject *loop_step(PyObject *object, PyObject *args)
@@ -287,6 +340,15 @@ static PyObject *loop_train(PyObject *object, PyObject *unused)
     return adlpy_none(status);
 }
 
+static PyObject *loop_rewinds(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    if (!adlpy_handle_alive(object, "a data loader"))
+        return NULL;
+    ((loop_object *)object)->loop->rewinds = true;
+    return adlpy_ref(Py_None);
+}
+
 static PyObject *loop_add_sync(PyObject *object, PyObject *value)
 {
     double seconds = PyFloat_AsDouble(value);
@@ -325,7 +387,7 @@ static PyObject *loop_alive(PyObject *object, void *unused)
     return PyBool_FromLong(serial && adlpy_context_peek() && adlpy_serial() == serial);
 }
 
-enum { INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING, OUTSIDE, DEAL };
+enum { BACK, INDEX, END, BATCH, LOCAL, ACCUM, OPTIM, TRAINING, OUTSIDE, DEAL };
 
 static PyObject *loop_get(PyObject *object, void *which)
 {
@@ -333,6 +395,11 @@ static PyObject *loop_get(PyObject *object, void *which)
         return NULL;
     adl_loop *loop = ((loop_object *)object)->loop;
     switch ((intptr_t)which) {
+    case BACK: { /* no batch before it comes again */
+        uint64_t began = loop->accumulated > 0 ? loop->step_index : loop->index;
+        bool goes_back = loop->rewinds && !loop->trained && loop->mark_index < began;
+        return PyLong_FromUnsignedLongLong(goes_back ? loop->mark_index : began);
+    }
     case INDEX:
         return PyLong_FromUnsignedLongLong(adl_loop_index(loop));
     case END:
@@ -381,12 +448,20 @@ static PyMethodDef loop_methods[] = {
     {"choose", loop_choose, METH_NOARGS, "choose()\n--\n\nA pass begins: the local batch size."},
     {"batches", loop_batches, METH_O,
      "batches(drop_last, /)\n--\n\nHow many the rest of the pass has."},
+    {"advance", loop_advance, METH_VARARGS,
+     "advance(passed, follows, /)\n--\n\nBefore each batch: 0 when it can be run, 1 when the rest "
+     "of the pass is "
+     "to be planned anew, 2 when the pass is over. passed: it had no more batches. follows: other "
+     "replicas "
+     "are no hindrance."},
     {"step", loop_step, METH_VARARGS,
      "step(size, last_of_pass, /)\n--\n\nA step boundary; raises SystemExit(143) to stop."},
     {"commit", loop_commit, METH_NOARGS, "commit()\n--\n\nA batch was consumed; False: enough."},
     {"more", loop_more, METH_NOARGS, "more()\n--\n\nIs another pass needed?"},
     {"end", loop_end, METH_NOARGS, "end()\n--\n\nLeaves the loop."},
     {"train", loop_train, METH_NOARGS, "train()\n--\n\nMakes this the training loop."},
+    {"rewinds", loop_rewinds, METH_NOARGS,
+     "rewinds()\n--\n\nAs long as it does not train its batches may come again, more than one."},
     {"add_sync", loop_add_sync, METH_O, "add_sync(seconds, /)\n--\n\nTime waited for gradients."},
     {"set_sizes", loop_set_sizes, METH_VARARGS,
      "set_sizes(local_bsz, accum_steps, /)\n--\n\nUntil the next pass."},
@@ -395,6 +470,8 @@ static PyMethodDef loop_methods[] = {
 };
 static PyGetSetDef loop_properties[] = {
     {"alive", loop_alive, NULL, "Is its context still there?", NULL},
+    {"back", loop_get, NULL, "Where the loop goes on at the earliest if a replica dies.",
+     (void *)BACK},
     {"index", loop_get, loop_set, "Examples consumed in this loop.", (void *)INDEX},
     {"end_index", loop_get, loop_set, "Where the loop ends; moves the index along.", (void *)END},
     {"batch_size", loop_get, NULL, "Total batch size.", (void *)BATCH},

@@ -2,6 +2,7 @@
 #include "torch.h"
 
 #include "adaptdl/meter.h"
+#include "train/context.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -62,6 +63,8 @@ static PyObject *meter_step(PyObject *object, PyObject *unused)
     adl_status status;
     ADLPY_UNLOCKED(status = adl_meter_step(((meter_object *)object)->meter, &shape));
     adlpy_leave();
+    if (status == ADL_EPEER && adlpy_context_peek()->lost)
+        return adlpy_ref(Py_None);
     if (status != ADL_OK)
         return adlpy_raise(status);
     return Py_BuildValue("(dNN)", shape.scale, PyBool_FromLong(shape.measured),
@@ -233,7 +236,8 @@ static int meter_set_accum_scale(PyObject *object, PyObject *value, void *unused
 static PyMethodDef methods[] = {
     {"begin", meter_begin, METH_NOARGS,
      "begin()\n--\n\nA backward pass: (optim_step, micro, single, new_batch, weight)."},
-    {"step", meter_step, METH_NOARGS, "step()\n--\n\n(scale, measured, restart) of the step."},
+    {"step", meter_step, METH_NOARGS,
+     "step()\n--\n\n(scale, measured, restart) of the step; None: it is void."},
     {"norms", meter_norms, METH_VARARGS,
      "norms(local, total, passes, loss_scale, /)\n--\n\nOf the oldest step without."},
     {"pair", meter_pair, METH_VARARGS, "pair(values, loss_scale, /)\n--\n\nOf a single gradient."},

@@ -12,6 +12,8 @@ import numpy
 import torch
 from torch.utils.data import Dataset
 
+from adaptdl import _core
+
 __all__ = ["CIFAR10", "MNIST", "SyntheticImages", "make_cifar10"]
 
 _TIMEOUT_S = 60
@@ -29,11 +31,11 @@ def _fetch(url, path, digest, kind="md5"):
                     part.write(block)
         except (urllib.error.URLError, OSError, TimeoutError) as error:
             os.unlink(part.name)
-            raise RuntimeError(f"{url} could not be downloaded ({error}); put the file into "
+            raise RuntimeError(f"{_core.masked(url)} could not be downloaded ({error}); put the file into "
                                f"{os.path.dirname(path)} yourself") from error
     if hasher.hexdigest() != digest:
         os.unlink(part.name)
-        raise RuntimeError(f"{url}: its {kind} is {hasher.hexdigest()}, not {digest}")
+        raise RuntimeError(f"{_core.masked(url)}: its {kind} is {hasher.hexdigest()}, not {digest}")
     os.replace(part.name, path)
 
 

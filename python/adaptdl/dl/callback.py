@@ -4,7 +4,7 @@ from enum import IntFlag
 
 __all__ = [
     "Callback", "CallbackOrder", "CallbackWrapper", "IBackwardCallback", "ICallback", "ICheckpointCallback",
-    "ICriterionCallback", "IMetricCallback", "IOptimizerCallback", "ISchedulerCallback", "callback_is",
+    "ICriterionCallback", "IMetricCallback", "IOptimizerCallback", "ISchedulerCallback", "callback_is", "inner_of",
     "sort_callbacks",
 ]
 
@@ -142,11 +142,16 @@ for _event in EVENTS:
     setattr(CallbackWrapper, _event, _forward(_event))
 
 
-def callback_is(callback, kinds):
-    """isinstance of the callback inside its wrappers."""
+def inner_of(callback):
+    """The callback inside its wrappers."""
     while isinstance(callback, CallbackWrapper):
         callback = callback.callback
-    return isinstance(callback, kinds)
+    return callback
+
+
+def callback_is(callback, kinds):
+    """isinstance of the callback inside its wrappers."""
+    return isinstance(inner_of(callback), kinds)
 
 
 def sort_callbacks(callbacks):

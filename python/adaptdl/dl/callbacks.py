@@ -8,7 +8,7 @@ import torch
 
 from adaptdl.dl.callback import (
     Callback, CallbackOrder, IBackwardCallback, ICriterionCallback, IMetricCallback, IOptimizerCallback,
-    ISchedulerCallback, callback_is,
+    ISchedulerCallback, callback_is, inner_of,
 )
 from adaptdl.dl.loaders import BatchLimitLoader
 
@@ -122,7 +122,7 @@ class FunctionalMetricCallback(IMetricCallback):
             with torch.no_grad():
                 value = self.compute(runner, own)
         if own > 0:
-            runner.meter.add(self.metric_key, float(value), own)
+            runner.meter.add(self.metric_key, value, own)
 
     def on_batch_end(self, runner):
         """Computes it."""
@@ -205,19 +205,22 @@ class AccuracyCallback(IMetricCallback):
         self.keys = [f"{prefix or ''}accuracy{k:02d}{suffix or ''}" for k in self.topk]
         self.log_on_batch = log_on_batch
 
+    def _values(self, outputs, targets):
+        with torch.no_grad():
+            values = torch.cat(accuracy(outputs, targets, self.topk))
+        return values.unbind() if values.is_cuda else values.tolist()  # whoever wants numbers of a GPU waits for it
+
     def on_batch_end(self, runner):
         """Counts the right answers."""
         who = type(self).__name__
         outputs, targets = (batch_value(runner, key, who) for key in (self.input_key, self.target_key))
-        with torch.no_grad():
-            values = torch.cat(accuracy(outputs, targets, self.topk)).tolist()
+        values = self._values(outputs, targets)
         if self.log_on_batch:
             runner.batch_metrics.update(zip(self.keys, values))
         if runner.batch_extra and len(targets) == runner.batch_size:  # what another process has too counts there
             own = runner.batch_size - runner.batch_extra
             outputs, targets = outputs[:own], targets[:own]
-            with torch.no_grad():
-                values = torch.cat(accuracy(outputs, targets, self.topk)).tolist() if own else []
+            values = self._values(outputs, targets) if own else []
         for key, value in zip(self.keys, values):
             runner.meter.add(key, value, len(targets))
 
@@ -330,14 +333,8 @@ class BackwardCallback(IBackwardCallback):
 
 def _step_is_due(runner):
     """Does this batch end in a step? With accumulated gradients only then they may be clipped."""
-    return all(callback.step_is_due() for callback in map(_inner, runner.callbacks.values())
+    return all(callback.step_is_due() for callback in map(inner_of, runner.callbacks.values())
                if isinstance(callback, OptimizerCallback))
-
-
-def _inner(callback):
-    while hasattr(callback, "callback"):
-        callback = callback.callback
-    return callback
 
 
 def clip(runner, function):
@@ -377,6 +374,18 @@ class OptimizerCallback(IOptimizerCallback):
     def load_state_dict(self, state):
         """After a restart."""
         self._count = state["count"]
+
+    def mark(self):
+        """What :meth:`back` takes to undo a batch that comes again, as a process died; None: there is nothing to undo."""
+        if self.accumulation_steps == 1:
+            return None
+        return self._count, self._kept and self._kept.mark()
+
+    def back(self, mark):
+        """To what :meth:`mark` gave."""
+        self._count, grads = mark
+        if self._kept is not None:
+            self._kept.back(grads)
 
     def step_is_due(self):
         """Will the next batch end in a step?"""

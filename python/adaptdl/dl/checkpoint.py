@@ -8,7 +8,7 @@ import shutil
 
 import torch
 
-from adaptdl import _original
+from adaptdl import _core, _original
 from adaptdl.dl.callback import ICheckpointCallback
 from adaptdl.dl.callbacks import epoch_metric
 from adaptdl.dl.loggers import write_whole
@@ -139,8 +139,9 @@ class CheckpointCallback(ICheckpointCallback):
     def state_dict(self):
         """What is to survive restarts. Files that the checkpoint before this one may still need are deleted
         one checkpoint later."""
-        self._delete([path for path, old in self._dropped if old])
-        self._dropped = [(path, True) for path, old in self._dropped if not old]
+        if not _core.states_sending():
+            self._delete([path for path, old in self._dropped if old])
+            self._dropped = [(path, True) for path, old in self._dropped if not old]
         return {"storage": self._storage, "dropped": [path for path, _ in self._dropped]}
 
     def load_state_dict(self, state):
@@ -174,11 +175,13 @@ class CheckpointCallback(ICheckpointCallback):
         self._storage = [item for item in self._storage if item[0] != path] + [(path, score)]
         sign = 1 if self.minimize else -1
         self._storage.sort(key=lambda item: (math.isnan(item[1]), sign * item[1]))  # what is no number comes last
-        gone, self._storage = self._storage[self.topk:], self._storage[:self.topk]
+        gone, self._storage = [item[0] for item in self._storage[self.topk:]], self._storage[:self.topk]
+        self._dropped += [(old, False) for old in gone if old != path]  # on all: any of them may be rank 0 later
         if runner.engine.is_main_process:
-            self._write(runner, path, [item[0] for item in gone])
+            self._write(runner, path, gone)
 
     def _write(self, runner, path, gone):
+        os.makedirs(self.logdir, exist_ok=True)
         if self.mode == "runner":
             saved = pack_checkpoint(runner)
         elif isinstance(runner.model, dict):
@@ -192,7 +195,6 @@ class CheckpointCallback(ICheckpointCallback):
         if self.save_best and self.minimize is not None:
             best = self._storage[0][0]
             write_whole(self._path("best"), lambda file: _copy(best, file), "wb")
-        self._dropped += [(old, False) for old in gone if old != path]
         if not runner.is_elastic:
             self._delete([old for old, _ in self._dropped])
             self._dropped = []

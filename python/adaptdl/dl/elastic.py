@@ -1,7 +1,8 @@
 """The engine of elastic runs: under a launcher or a scheduler of AdaptDL a run grows, shrinks, is stopped and
 killed, and goes on where it was. It stands on ``adaptdl.torch``; what the runner itself has to remember is
-one more state of each checkpoint."""
+one more state: of each checkpoint, and of what a process that joins the others is given."""
 
+import contextlib
 import json
 import os
 
@@ -48,6 +49,8 @@ class RunnerState(checkpoint.State):
 
     def load(self, fileobj):
         self.saved = json.loads(fileobj.read())
+        if self.runner is not None and self.runner.meter is not None:  # in a loop: another is a step ahead
+            self.runner._overtaken(self.saved)
 
     def finish(self):
         """The run is over: later checkpoints hold what it was then."""
@@ -69,8 +72,21 @@ class _WaitingGradients(checkpoint.State):
         torch.save([param.grad for param in self._parameters()] if self._waiting() else [], fileobj)
 
     def load(self, fileobj):
-        for param, grad in zip(self._parameters(), _original.read_torch(fileobj)):
+        self._set(_original.read_torch(fileobj))
+
+    def _set(self, grads):
+        params = self._parameters()
+        for param, grad in zip(params, grads or [None] * len(params)):
             param.grad = None if grad is None else grad.to(param.device)
+
+    def mark(self):
+        """What back() takes to undo a batch that comes again; a copy only where that may be."""
+        kept = self._waiting() and _core.recovers() and _core.world()[1] > 1
+        return [param.grad if param.grad is None else param.grad.clone() for param in self._parameters()] if kept else []
+
+    def back(self, mark):
+        """To what mark() gave."""
+        self._set(mark)
 
     def forget(self):
         _core.state_remove(self)
@@ -96,6 +112,7 @@ class ElasticEngine(Engine):
         self._scaling_rule, self._ddp_kwargs = scaling_rule, dict(ddp_kwargs or {})
         self.autoscale = None  # (max_batch_size, local_bsz_bounds, gradient_accumulation)
         self._name = "model"  # of the model in checkpoints
+        self._first = False  # nobody can have joined yet
 
     @classmethod
     def like(cls, engine):
@@ -109,8 +126,12 @@ class ElasticEngine(Engine):
         return made
 
     is_ddp = property(lambda self: True, doc="Each replica has data of its own.")
-    num_processes = property(lambda self: env.num_replicas(), doc="How many replicas there are at present.")
-    process_index = property(lambda self: env.replica_rank(), doc="This replica's rank.")
+    num_processes = property(lambda self: _core.world()[1], doc="How many replicas there are at present.")
+    process_index = property(lambda self: _core.world()[0], doc="This replica's rank, at present.")
+    is_main_process = property(lambda self: _core.world()[0] == 0 and not _core.joining(),
+                               doc="Is this the replica of rank 0, at present?")
+    is_master_process = is_main_process
+    is_void = property(lambda self: _core.lost(), doc="Does the present batch count for nothing, as a replica died?")
 
     @property
     def local_process_index(self):
@@ -138,6 +159,7 @@ class ElasticEngine(Engine):
             torch.cuda.set_device(self._device)
         if not torch.distributed.is_initialized():
             adl.init_process_group(self.backend)
+            self._first = True
         elif _core.context_state() != "started":
             raise RuntimeError("torch.distributed was initialized by the program; an elastic run does it itself")
 
@@ -148,6 +170,25 @@ class ElasticEngine(Engine):
     def wait_for_everyone(self):
         """Return when all replicas have called."""
         collective.allreduce(0)
+
+    def join(self):
+        """A process that was started while the others train joins them."""
+        _core.join()
+
+    @contextlib.contextmanager
+    def local_main_process_first(self):
+        """As everywhere; but a process that joins later does not wait, so that the others need not wait for it while
+        it makes its parts."""
+        first, self._first = self._first, False
+        if not first:
+            with super().local_main_process_first():
+                yield
+            return
+        if not self.is_local_main_process and not _core.joining():
+            _core.meet()
+        yield
+        if self.is_local_main_process and not _core.joining():
+            _core.meet()
 
     def epochs(self, first, total):
         """The epochs that are left."""

@@ -133,6 +133,14 @@ class Engine:
     def wait_for_everyone(self):
         """Return when all processes have called."""
 
+    def join(self):
+        """A process that is to join others does so here, and has what they have then."""
+
+    @property
+    def is_void(self):
+        """Does the present batch count for nothing, for want of a process that died? It comes again."""
+        return False
+
     @contextlib.contextmanager
     def local_main_process_first(self):
         """For ``with``: the first process of a machine goes first, to make files that the others use."""

@@ -10,10 +10,11 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from adaptdl import _core
 from adaptdl.torch.data import AdaptiveDataLoader, AdaptiveDataLoaderMixin
 
-__all__ = ["BatchLimitLoader", "check_loaders", "distributed_loader", "elastic_loader", "loader_batch_size",
-           "loader_samples", "repeated"]
+__all__ = ["BatchLimitLoader", "check_loaders", "distributed_loader", "elastic_loader", "library_loop",
+           "loader_batch_size", "loader_samples", "repeated"]
 
 KINDS = ("train", "valid", "infer")
 
@@ -112,6 +113,17 @@ def repeated(loader, number):
     if not isinstance(sampler, DistributedSampler) or sampler.drop_last or (number + 1) * size < len(sampler):
         return 0
     return int((len(sampler) - 1) * sampler.num_replicas + sampler.rank >= len(sampler.dataset))
+
+
+def library_loop(loader):
+    """The library's loop of an elastic loader, made if need be; None of others."""
+    loader = getattr(loader, "origin", loader)
+    if not isinstance(loader, AdaptiveDataLoaderMixin):
+        return None
+    loop = loader._elastic._bound()
+    if isinstance(loader, AdaptiveDataLoader):
+        loop.rewinds()  # what the runner counts in it can be taken back
+    return loop
 
 
 def distributed_loader(key, loader, rank, count, seed=0):
@@ -262,9 +274,11 @@ class BatchLimitLoader:
         return self.num_batches
 
     def __iter__(self):
-        for number, batch in enumerate(self.origin):
+        number = 0
+        for batch in self.origin:
             if len(self._batches) <= number:
                 self._batches.append(batch)
             yield self._batches[number]
-            if number + 1 >= self.num_batches:
+            number += not _core.lost()  # else it comes again
+            if number >= self.num_batches:
                 break

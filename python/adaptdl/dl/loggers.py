@@ -221,55 +221,57 @@ class TensorboardLogger(ILogger):
         super().__init__(log_batch_metrics=log_batch_metrics, log_epoch_metrics=log_epoch_metrics)
         self.logdir = os.path.join(logdir, "tensorboard") if use_logdir_postfix else str(logdir)
         self._writers = {}
-        self._kept = {}  # files of earlier runs: how much of each counts
-        self._restarted = False
+        self._steps = {}  # of the last batch in each file
+        self._earlier = set()  # files of runs before this one
+        self._begun = set()  # loaders that have events of this run
 
     @property
     def logger(self):
         """The open files, by loader."""
         return self._writers
 
-    def state_dict(self):
-        """How much of each file belongs to what a checkpoint holds."""
-        self.flush_log()
-        sizes = dict(self._kept)
-        sizes.update((writer.path, os.path.getsize(writer.path)) for writer in self._writers.values())
-        return {"files": {os.path.relpath(path, self.logdir): size for path, size in sizes.items()}}
-
-    def load_state_dict(self, state):
-        """After a restart: what was written after the checkpoint is taken away, as it will be written
-        again."""
-        self._kept = {os.path.join(self.logdir, path): size for path, size in state["files"].items()}
-        self._restarted = True
-
-    def _writer(self, key, runner):
+    def _writer(self, key, runner, scope):
         if key not in self._writers:
             folder = os.path.join(self.logdir, key)
-            if self._restarted or runner.first_epoch == 0:  # else it goes on from a file: resume=
-                self._forget(os.path.join(glob.escape(folder), "events.out.tfevents.*"))
+            self._forget(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key, runner, scope)
+            self._begun.add(key)
             self._writers[key] = _core.EventWriter(folder, time.time())
         return self._writers[key]
 
-    def _forget(self, pattern):
-        for path in glob.glob(pattern):
-            if path not in self._kept:
+    def _forget(self, paths, key, runner, scope):
+        """What others have written in this place before: everything goes when the run is a new one; else what this
+        process is about to write, as it was of steps that are run again."""
+        new = not runner.continues and key not in self._begun
+        for path in paths:
+            if path in self._earlier:
+                continue
+            if new:
                 os.unlink(path)
-            elif os.path.getsize(path) > self._kept[path]:
-                os.truncate(path, self._kept[path])
+            else:
+                _core.events_cut(path, runner.sample_step + (scope != "batch"), runner.epoch_step)
 
-    def _write(self, key, metrics, step, suffix, runner):
-        writer = self._writer(key, runner)
+    def _write(self, key, metrics, step, scope, runner):
+        writer = self._writer(key, runner, scope)
+        suffix = "/batch" if scope == "batch" else "/epoch"
         for name, value in metrics.items():
             writer.scalar(name + suffix, float(value), step, time.time())
+        if runner.is_elastic:  # another process may be the next to write
+            writer.flush()
+
+    def _write_batch(self, key, metrics, runner):
+        if runner.sample_step <= self._steps.get(key, -1) and key in self._writers:  # these batches come again
+            self._writers.pop(key).close()
+        self._steps[key] = runner.sample_step
+        self._write(key, metrics, runner.sample_step, "batch", runner)
 
     def log_metrics(self, metrics, scope, runner):
         """Events for each metric."""
         if scope == "batch" and self.log_batch_metrics:
-            self._write(runner.loader_key, metrics, runner.sample_step, "/batch", runner)
+            self._write_batch(runner.loader_key, metrics, runner)
         elif scope == "loader" and self.log_epoch_metrics:
-            self._write(runner.loader_key, metrics, runner.epoch_step, "/epoch", runner)
+            self._write(runner.loader_key, metrics, runner.epoch_step, scope, runner)
         elif scope == "epoch" and self.log_epoch_metrics:
-            self._write("_epoch_", metrics["_epoch_"], runner.epoch_step, "/epoch", runner)
+            self._write("_epoch_", metrics["_epoch_"], runner.epoch_step, scope, runner)
 
     def flush_log(self):
         """Writes what is buffered."""
@@ -279,11 +281,9 @@ class TensorboardLogger(ILogger):
     def close_log(self):
         """Closes the files."""
         for writer in self._writers.values():
-            self._kept[writer.path] = None
+            self._earlier.add(writer.path)
             writer.close()
-        self._kept = {path: os.path.getsize(path) if size is None else size
-                      for path, size in self._kept.items()}
-        self._writers = {}
+        self._writers, self._steps, self._begun = {}, {}, set()
 
 
 class ReportLogger(ILogger):

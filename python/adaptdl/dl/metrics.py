@@ -1,11 +1,52 @@
 """Metrics for programs that compute them themselves."""
 
+import torch
+
 from adaptdl import _core
 from adaptdl.dl.callbacks import accuracy
 
-__all__ = ["AdditiveMetric", "accuracy"]
+__all__ = ["AdditiveMetric", "LazyMeter", "accuracy"]
 
 _made = 0
+
+
+class LazyMeter:
+    """``_core.Metrics`` for values that a GPU is still computing: they are fetched many at a time, so that the program
+    does not wait for each.
+
+    Args:
+        name (str): Its name.
+    """
+
+    MOST = 64
+
+    def __init__(self, name):
+        self._sums, self._waiting = _core.Metrics(name), []
+
+    def add(self, key, value, weight):
+        """A value that stands for so many examples."""
+        if not isinstance(value, torch.Tensor) or not value.is_cuda:
+            self._sums.add(key, value, weight)
+            return
+        self._waiting.append((key, value.detach().reshape(()).to(torch.float32, copy=True), weight))
+        if len(self._waiting) >= self.MOST:
+            self._fetch()
+
+    def _fetch(self):
+        waiting, self._waiting = self._waiting, []
+        values = torch.stack([value for _, value, _ in waiting]).tolist() if waiting else []
+        for (key, _, weight), value in zip(waiting, values):
+            self._sums.add(key, value, weight)
+
+    def compute(self):
+        """{key: (mean, deviation)}"""
+        self._fetch()
+        return self._sums.compute()
+
+    def free(self):
+        """Its loop is over."""
+        self._waiting = []
+        self._sums.free()
 
 
 class AdditiveMetric:

@@ -1,6 +1,15 @@
+from typing import Any
+
 from adaptdl.dl.callbacks import accuracy as accuracy
 
 __all__: list[str]
+
+class LazyMeter:
+    MOST: int
+    def __init__(self, name: str) -> None: ...
+    def add(self, key: str, value: Any, weight: float) -> None: ...
+    def compute(self) -> dict[str, tuple[float, float]]: ...
+    def free(self) -> None: ...
 
 class AdditiveMetric:
     compute_on_call: bool

@@ -38,7 +38,7 @@ class TqdmCallback(Callback):
 
     def on_loader_start(self, runner):
         """A bar begins."""
-        self._open = runner.engine.is_main_process
+        self._open = True
         self._file = self._given or sys.stderr
         self._terminal = self._file.isatty()
         self._begin = self._last = time.monotonic()
@@ -46,9 +46,11 @@ class TqdmCallback(Callback):
 
     def on_batch_end(self, runner):
         """The bar moves."""
-        if not self._open:
+        if not self._open or runner.engine.is_void:
             return
         self._count += 1
+        if not runner.engine.is_main_process:  # at present
+            return
         now = time.monotonic()
         if now - self._last >= (_REDRAW_S if self._terminal else self._line_s):
             self._last = now
@@ -59,11 +61,12 @@ class TqdmCallback(Callback):
         if not self._open:
             return
         self._open = False
-        self._show(runner, time.monotonic(), runner.loader_metrics, "\n" if self._terminal else "")
+        if runner.engine.is_main_process:
+            self._show(runner, time.monotonic(), runner.loader_metrics, "\n" if self._terminal else "")
 
     def on_exception(self, runner):
         """The line is ended, so that the error has one of its own."""
-        if self._open and self._terminal:
+        if self._open and self._terminal and runner.engine.is_main_process:
             print(file=self._file, flush=True)
         self._open = False
 

@@ -1,5 +1,6 @@
 """The loop of a run: stages, epochs, loaders, batches, and their events."""
 
+import collections
 import inspect
 import random
 import sys
@@ -9,12 +10,14 @@ from torch.utils.data.distributed import DistributedSampler
 
 from adaptdl import _core, checkpoint
 from adaptdl.dl import spawn
-from adaptdl.dl.callback import ICallback, callback_is, sort_callbacks
+from adaptdl.dl.callback import ICallback, callback_is, inner_of, sort_callbacks
+from adaptdl.dl.callbacks import OptimizerCallback
 from adaptdl.dl.checkpoint import CheckpointCallback, resumed, unpack_checkpoint
 from adaptdl.dl.elastic import ElasticEngine, RunnerState, launched
 from adaptdl.dl.engine import DistributedDataParallelEngine, Engine, default_engine, each, to_device
-from adaptdl.dl.loaders import check_loaders, loader_batch_size, loader_samples, repeated
+from adaptdl.dl.loaders import check_loaders, library_loop, loader_batch_size, loader_samples, repeated
 from adaptdl.dl.loggers import ILogger, ReportLogger
+from adaptdl.dl.metrics import LazyMeter
 
 __all__ = ["IRunner", "IRunnerError", "RunnerError", "set_global_seed"]
 
@@ -75,6 +78,8 @@ class IRunner(ICallback):
         self._saved, self._restored = None, None  # an elastic run's state, and what it was before a restart
         self._stages_done, self._known = {}, []
         self._backwards = 0
+        self._elastic, self._main, self._took_over = False, True, False
+        self._loop, self._places, self._marked, self._in_batch = None, collections.deque(), [], False
         self._resume_path = None
         self._autoscale = None
 
@@ -161,6 +166,11 @@ class IRunner(ICallback):
     def is_elastic(self):
         """Is this a run that may be stopped and go on elsewhere?"""
         return isinstance(self.engine, ElasticEngine)
+
+    @property
+    def continues(self):
+        """Has this run files already, of another process or of before a restart? What it logs goes on from there."""
+        return self._restored is not None or self.first_epoch > 0 or self._took_over
 
     @property
     def did_backward(self):
@@ -298,6 +308,7 @@ class IRunner(ICallback):
 
     def _state(self):
         """What an elastic run remembers."""
+        self._settle()
         return {
             "stage": self.stage_key, "stages_done": self._stages_done, "epoch_step": self.epoch_step,
             "batch_step": self.batch_step, "sample_step": self.sample_step, "first_epoch": self.first_epoch,
@@ -320,10 +331,73 @@ class IRunner(ICallback):
         self.first_epoch, self.epoch_step = saved["first_epoch"], saved["epoch_step"]
         self.epoch_metrics, self.loader_metrics = saved["epoch_metrics"], saved.get("loader_metrics", {})
         self.experiment_metrics = {int(key): value for key, value in saved["experiment_metrics"].items()}
+        self._restore_parts(saved)
+
+    def _restore_parts(self, saved):
         for objects, states in ((self.callbacks, saved["callbacks"]), (self.loggers, saved["loggers"])):
             for key, value in objects.items():
                 if hasattr(value, "load_state_dict") and str(key) in states:
                     value.load_state_dict(states[str(key)])
+
+    # ---- other replicas ----
+
+    _COUNTS = ("batch_step", "sample_step", "loader_batch_step", "loader_sample_step")
+
+    def _begin_loop(self):
+        """What is counted in it can be taken back, as far as the loop may go."""
+        self._places.clear()
+        self._loop = library_loop(self.loader)
+        self._marked = [callback for callback in map(inner_of, self.callbacks.values())
+                        if isinstance(callback, OptimizerCallback)]
+
+    def _settle(self):
+        """Batches that come again, as a replica died, have not been."""
+        if self._in_batch or not self._places:
+            return
+        index, place = self._loop.index, None
+        while self._places and self._places[-1][0] >= index:
+            place = self._places.pop()
+        if place is None:
+            return
+        _, counts, marks, self.batch_metrics = place
+        for name, count in zip(self._COUNTS, counts):
+            setattr(self, name, count)
+        for callback, mark in marks:
+            callback.back(mark)
+
+    def _overtaken(self, saved):
+        """This replica is given what one that is a step ahead has."""
+        self._places.clear()
+        self.batch_metrics = {}
+        for name in self._COUNTS:
+            setattr(self, name, saved[name])
+        self._restore_parts(saved)
+
+    def _take_office(self):
+        """Whoever is rank 0 has the loggers."""
+        main = self.engine.is_main_process
+        if main == self._main:
+            return
+        self._main = main
+        if not main:
+            self.close_log()
+            self.loggers = {}
+            return
+        self._took_over = True
+        self._setup_loggers()
+        if self.batch_metrics and self.loader_batch_step > 0:  # the one before may not have come to it
+            self.log_metrics(self.batch_metrics, "batch")
+
+    def _at_boundary(self):
+        """Before a batch: other replicas, or the same?"""
+        self._settle()
+        self._take_office()
+        index, back = self._loop.index, self._loop.back
+        while self._places and self._places[0][0] < back:
+            self._places.popleft()
+        marks = [(callback, mark) for callback in self._marked for mark in [callback.mark()] if mark is not None]
+        self._places.append((index, tuple(getattr(self, name) for name in self._COUNTS), marks, self.batch_metrics))
+        self._in_batch = True
 
     # ---- events ----
 
@@ -343,16 +417,18 @@ class IRunner(ICallback):
         self.loggers = {}
         self.engine.setup()
         self.trial = self.get_trial()
-        if self.engine.is_main_process:
+        self._elastic, self._main, self._took_over = self.is_elastic, self.engine.is_main_process, False
+        self._loop, self._in_batch = None, False
+        if self._main:
             self._setup_loggers()
-        if self.is_elastic:
+        if self._elastic:
             self._saved = RunnerState(self)
         self.stage_key = list(self.stages)[0]
         self._setup_stage()
-        if self.is_elastic:
-            if checkpoint.load_state(self._saved):
-                self._restored = self._saved.saved
-                self._stages_done = dict(self._restored["stages_done"])
+        self.engine.join()
+        if self._elastic and (self._saved.saved is not None or checkpoint.load_state(self._saved)):
+            self._restored = self._saved.saved
+            self._stages_done = dict(self._restored["stages_done"])
         self.log_hparams(self.hparams)
         self._known = list(self.callbacks.values())
 
@@ -381,8 +457,11 @@ class IRunner(ICallback):
         if saved is not None and (saved["stage"], saved["epoch_step"], saved["loader_key"]) == \
                 (self.stage_key, self.epoch_step, self.loader_key):
             self.loader_batch_step, self.loader_sample_step = saved["loader_batch_step"], saved["loader_sample_step"]
-        self.loader_metrics, self._moments = {}, None
-        self.meter = _core.Metrics(f"metrics-{self.loader_key}")
+        self.loader_metrics, self._moments, self.batch_metrics = {}, None, {}
+        if self._elastic:
+            self._begin_loop()
+        lazy = self.engine.device.type == "cuda" and not self._elastic
+        self.meter = (LazyMeter if lazy else _core.Metrics)(f"metrics-{self.loader_key}")
         self._seed_now()
         each(self.model, lambda model: model.train(self.is_train_loader))
         if isinstance(getattr(self.loader, "sampler", None), DistributedSampler):
@@ -390,6 +469,8 @@ class IRunner(ICallback):
 
     def on_batch_start(self, runner):
         """Moves the batch to the device, and counts it."""
+        if self._loop is not None:
+            self._at_boundary()
         self.batch = self.engine.sync_device(self.batch)
         self.batch_size = self._size_of(self.batch)
         count = self.engine.num_processes
@@ -414,7 +495,8 @@ class IRunner(ICallback):
 
     def on_batch_end(self, runner):
         """Logs the batch's metrics."""
-        self.log_metrics(self.batch_metrics, "batch")
+        if self.loggers and not self.engine.is_void:
+            self.log_metrics(self.batch_metrics, "batch")
 
     def on_loader_end(self, runner):
         """Logs the loader's metrics."""
@@ -458,11 +540,22 @@ class IRunner(ICallback):
                 with self.engine.autocast():
                     self.handle_batch(self.batch)
                 self._run_event("on_batch_end")
+                self._in_batch = False
+                if self.need_early_stop and self.engine.is_void:
+                    self.need_early_stop = False  # the batch comes again
                 if self.need_early_stop:
                     break
         self.need_early_stop = False  # it was for this loop
+        self._end_loop()
+
+    def _end_loop(self):
+        if self._loop is not None:
+            self._take_office()
+        self._loop = None
+        self._places.clear()
 
     def _run_epoch(self, done):
+        calls = _core.calls_mark() if self._elastic else 0
         for self.loader_key, self.loader in list(self.loaders.items()):
             if self.loader_key in done:  # before a restart
                 self.epoch_metrics[self.loader_key] = done[self.loader_key]
@@ -471,6 +564,8 @@ class IRunner(ICallback):
             self._run_event("on_loader_start")
             self._run_loader()
             self._run_event("on_loader_end")
+            if self._elastic:
+                _core.calls_cut(calls)  # whoever joins passes this loader over
 
     def _done_of_epoch(self):
         """Metrics of the loaders that were finished in this epoch before a restart."""

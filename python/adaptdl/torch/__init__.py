@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 import torch
 import torch.distributed
 
-from adaptdl import _core, collective, env
-from adaptdl.torch import parallel, scaling_rules
+from adaptdl import _core, collective, env  # noqa: F401 (programs have always found them by this import)
+from adaptdl.torch import _world, accumulator, parallel, scaling_rules
 from adaptdl.torch.accumulator import Accumulator
 from adaptdl.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader
 from adaptdl.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until
@@ -77,7 +77,8 @@ def init_process_group(backend, init_method=None, world_size=None, rank=None):
     _core.context_start(master_addr=address, master_port=port, replica_rank=rank,
                         num_replicas=world_size, signals=True)
     try:
-        _init_torch(backend, env.replica_rank(), env.num_replicas())
+        _world.start(backend)
+        accumulator.bind_all()
     except BaseException as error:
         _core.context_abandon(f"torch.distributed: {error}")
         raise
@@ -116,30 +117,10 @@ def _parse(init_method):
     return url.hostname, port
 
 
-def _init_torch(backend, rank, replicas):
-    """torch.distributed's group, over a store whose port rank 0 picks and tells the others: nothing to
-    collide with, and no retries."""
-    if replicas == 1:
-        store = torch.distributed.HashStore()
-    else:
-        address = env.master_addr()
-        if address == "0.0.0.0":
-            address = "127.0.0.1"
-        port = 0
-        if rank == 0:
-            store = torch.distributed.TCPStore(address, 0, replicas, True, wait_for_workers=False)
-            port = store.port
-        port = collective.broadcast(port)
-        if rank != 0:
-            store = torch.distributed.TCPStore(address, port, replicas, False, wait_for_workers=False)
-    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=replicas)
-    LOG.info("torch.distributed initialized (%s, rank %d of %d)", backend, rank, replicas)
-
-
 def _leave():
     """At exit: torch's group ends before ours, unless the program failed, when peers may be gone."""
-    if torch.distributed.is_initialized() and not hasattr(sys, "last_type"):
-        torch.distributed.destroy_process_group()
+    if not hasattr(sys, "last_type"):
+        _world.leave()
 
 
 def _show_messages():

@@ -12,6 +12,16 @@ __all__ = ["Accumulator"]
 
 _made = collections.Counter()  # accumulators by epoch, for their names
 _bound = []  # (epoch, weak reference, library's sums)
+_unbound = []  # weak references to those made before the process group
+
+
+def bind_all():
+    """The process group is there."""
+    for reference in _unbound:
+        accum = reference()
+        if accum is not None:
+            accum._bind()
+    _unbound.clear()
 
 
 def _forget_finished():
@@ -94,13 +104,17 @@ class Accumulator(MutableMapping):
         self._epoch = epoch
         self._sums = None
         self._contents = None  # the dict, while synchronized
+        if _core.context_state() == "started":
+            self._bind()
+        else:
+            _unbound.append(weakref.ref(self))
 
     def _bind(self):
-        """The library's sums. Made when they are needed first: an accumulator may be made before the
-        process group."""
+        """The library's sums: an accumulator may be made before the process group. All replicas have them from the
+        same place of the program on."""
         if self._sums is None or not self._sums.alive:
             _forget_finished()
-            self._sums = sums = _core.Sums(self._name, self._initial)
+            self._sums = sums = _core.Sums(self._name, self._initial, -1 if self._epoch is None else self._epoch)
             _original.restore_accumulator(sums, self._epoch, self._order)
             self._contents = None
             _bound.append((self._epoch, weakref.ref(self), sums))

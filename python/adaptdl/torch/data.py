@@ -19,14 +19,17 @@ import collections
 import contextlib
 import math
 import numbers
+import os
 import random
 import sys
+import threading
 import weakref
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from adaptdl import _core, _original, env
+from adaptdl.torch import _world
 from adaptdl.torch.epoch import current_epoch
 
 __all__ = [
@@ -36,6 +39,8 @@ __all__ = [
     "ElasticSampler",
     "current_dataloader",
 ]
+
+GO, PLAN, PASSED = range(3)  # what the library says before a batch, see Loop.advance
 
 _current = None  # the helper that is being iterated
 _made = collections.Counter()  # helpers by epoch, for their names
@@ -313,6 +318,7 @@ class AdaptiveDataLoaderHelper:
         """
         global _current
         loop = self._bound()
+        _world.outside_ends()
         self._run = loop.begin(self._examples)
         self._begun += 1
         _current = self
@@ -321,6 +327,7 @@ class AdaptiveDataLoaderHelper:
         finally:
             _current = None
             loop.end()
+            _world.outside_begins()
 
     def skipdone(self):
         """Was this loop finished before a restart? First in :meth:`context`; if so, yield nothing."""
@@ -332,6 +339,7 @@ class AdaptiveDataLoaderHelper:
         Returns:
             int: The local batch size.
         """
+        _world.follow()
         return self._bound().choose()
 
     _sync_local_bsz = sync_local_bsz
@@ -352,6 +360,14 @@ class AdaptiveDataLoaderHelper:
 
     def _step(self, size, last):
         self._bound().step(size, last)
+
+    def _advance(self, passed):
+        """Before each batch: GO, PLAN (there are other replicas: the rest of the pass is planned anew) or PASSED."""
+        return self._loop.advance(passed, _world.follows())
+
+    def _commit(self):
+        self._loop.commit()
+        _world.batch_over()
 
     def to_tensorboard(self, writer, global_step, tag_prefix=""):
         """Write the batch sizes to TensorBoard.
@@ -434,10 +450,10 @@ class _WorkerInit:
 
     def __init__(self, then):
         self.then = then
-        self.rank = 0
+        self.rank = self.parent = 0
 
     def __call__(self, worker):
-        _core.worker_signals()
+        _core.worker_signals(self.parent)
         if self.rank > 0:
             seed = (torch.initial_seed() + self.rank * 0x9E3779B97F4A7C15) % 2**64
             random.seed(seed)
@@ -476,8 +492,14 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
         kwargs["worker_init_fn"] = _WorkerInit(kwargs.get("worker_init_fn"))
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
         batch_size = self._elastic.batch_size
+        self._behind = 0  # batches of the present pass before the present plan
         DataLoader.__init__(self, dataset, batch_size, **kwargs)
         self.batch_sampler.batch_size = -(-batch_size // self.sampler.num_replicas)
+
+    def __len__(self):
+        """How many batches this replica gets in a pass; in one, those it had before the batch size or the replicas
+        changed, and the rest."""
+        return super().__len__() + (self._behind if current_dataloader() is self._elastic else 0)
 
     def __iter__(self):
         """One loop over the data. With a fixed batch size it ends when all replicas together have gone
@@ -494,23 +516,37 @@ class AdaptiveDataLoader(DataLoader, AdaptiveDataLoaderMixin):
             if elastic.skipdone():
                 return
             loop = elastic._bound()
-            self.worker_init_fn.rank = env.replica_rank()
-            more = True
-            while more:
-                size = loop.choose()
-                epoch = current_epoch()
-                self.sampler._goto(loop.outside if epoch is None else epoch, loop.index, loop.deal)
-                left = len(self.sampler)
-                # A pass of less than one batch is not dropped: after a restart it may be all that is left.
-                drop_last = self.drop_last and left >= size
-                self.batch_sampler.batch_size = size
-                self.batch_sampler.drop_last = drop_last
-                count = loop.batches(self.drop_last)
-                batches = super().__iter__()
-                for i in range(count):
+            batches, what, i = None, PLAN, 0
+            self._behind = 0
+            while True:
+                if what == PLAN:
+                    batches = None  # the workers, if there are any, end before others begin
+                    self._behind += i
+                    size, left, count = self._plan(loop)
+                    batches, i = super().__iter__(), 0
+                what = elastic._advance(i == count)
+                if what == GO:
                     loop.step(min(size, left - i * size), i == count - 1)
                     elastic.extra = int((i + 1) * size >= left and self.sampler.padded)
                     yield next(batches)
-                    if not loop.commit():
-                        break
-                more = loop.more()
+                    elastic._commit()
+                    i += 1
+                elif what == PASSED:
+                    if not loop.more():
+                        return
+                    what, i, self._behind = PLAN, 0, 0
+
+    def _plan(self, loop):
+        """The rest of the pass, for the replicas that there are now: size of a batch, examples, batches."""
+        size = self._elastic.sync_local_bsz()
+        epoch = current_epoch()
+        self.sampler._goto(loop.outside if epoch is None else epoch, loop.index, loop.deal)
+        left = len(self.sampler)
+        self.batch_sampler.batch_size = size
+        # A pass of less than one batch is not dropped: after a restart it may be all that is left.
+        self.batch_sampler.drop_last = self.drop_last and left >= size
+        self.worker_init_fn.rank = env.replica_rank()
+        # A thread may end before its process does, and its workers would with it.
+        in_main = threading.current_thread() is threading.main_thread()
+        self.worker_init_fn.parent = os.getpid() if in_main else 0
+        return size, left, loop.batches(self.drop_last)

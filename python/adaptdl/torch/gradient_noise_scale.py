@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from adaptdl import _core
-from adaptdl.torch import _norms, data
+from adaptdl.torch import _norms, _world, data
 from adaptdl.torch._norms import Bucket, flat
 
 __all__ = ["GradientNoiseScale", "AdamGradientNoiseScale"]
@@ -181,10 +181,21 @@ class GradientNoiseScale:
         """Throw away gradients that were accumulated for the next step, and their statistics."""
         for bucket in self._buckets.values():
             bucket.sum = None
+        self._works.clear()
+        self._found.clear()
+        self._have_before = False
         self._passes = 0
         self._local = self._total = self._sums = self._pair = None
         for param in self._group_of:
             param.grad = None
+
+    def leave_world(self):
+        """The reducer goes, and its buckets; other replicas come. Gradients that wait for a step of the program's stay."""
+        grads = [(param, param.grad) for param in self._group_of]
+        self.reset_accumulation()
+        for param, grad in grads:
+            param.grad = grad
+        self._buckets, self._old, self._before = {}, {}, None
 
     # ---- backward ----
 
@@ -197,7 +208,9 @@ class GradientNoiseScale:
             future = self._average_sparse(bucket.buffer())
         else:
             known = self._bucket(bucket)
-            if not self._optim:
+            if _core.lost():  # the step is void; whatever the block holds will do
+                pass
+            elif not self._optim:
                 self._accumulate(known)
             elif self._single:
                 self._see_single(known)
@@ -316,24 +329,29 @@ class GradientNoiseScale:
                 bucket.block.sub_(bucket.sum).div_(micro).add_(bucket.sum).mul_(factor)
         if own:
             state, hook = self.user_hook
-            self._works.append((bucket, hook(state, grad_bucket)))
+            self._works.append((bucket, _world.attempt(lambda: hook(state, grad_bucket))))
         elif self._replicas > 1:
-            self._works.append((bucket, dist.all_reduce(bucket.block, group=self._adp.process_group,
-                                                        async_op=True)))
+            self._works.append((bucket, _world.attempt(lambda: self._all_reduce(bucket.block))))
         else:
             self._works.append((bucket, None))
+
+    def _all_reduce(self, block):
+        return dist.all_reduce(block, group=self._adp.process_group, async_op=True)
 
     def _average_sparse(self, block):
         """Gradients of sparse embeddings are averaged, and left out of the statistics."""
         if not self._optim or self._micro > 0:
             raise RuntimeError("sparse gradients cannot be accumulated: leave out gradient_accumulation")
-        if self._replicas == 1:
-            future = torch.futures.Future(devices=[block.device]) if block.is_cuda \
-                else torch.futures.Future()
-            future.set_result(block)
-            return future
-        work = dist.all_reduce(block * (self._weight / self._replicas), group=self._adp.process_group, async_op=True)
-        return work.get_future().then(lambda done: done.value()[0])
+        if self._replicas > 1:
+            mean = block * (self._weight / self._replicas)
+            work = _world.attempt(lambda: self._all_reduce(mean))
+            if work is not None and not _world.watched():
+                return work.get_future().then(lambda done: done.value()[0])
+            if work is not None and _world.waited(work):
+                block = work.result()[0]
+        future = torch.futures.Future(devices=[block.device]) if block.is_cuda else torch.futures.Future()
+        future.set_result(block)
+        return future
 
     def _finish(self):
         """After the last bucket: waits for the means and takes their norms."""
@@ -354,12 +372,11 @@ class GradientNoiseScale:
             self._times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             self._times[0].record()
         for bucket, work in self._works:
-            if work is not None:
-                result = _waited(work)
-                if self.user_hook is not None:
-                    result = result[0] if isinstance(result, (list, tuple)) else result
-                    if result.data_ptr() != bucket.block.data_ptr():
-                        bucket.block.copy_(result)
+            if work is not None and _world.waited(work) and self.user_hook is not None:
+                result = work.value() if isinstance(work, torch._C.Future) else work.result()
+                result = result[0] if isinstance(result, (list, tuple)) else result
+                if result.data_ptr() != bucket.block.data_ptr():
+                    bucket.block.copy_(result)
         waited = time.perf_counter() - begin
         if cuda:
             self._times[1].record()
@@ -367,6 +384,9 @@ class GradientNoiseScale:
             loader = data.current_dataloader()
             if loader is not None:
                 loader._bound().add_sync(waited)
+        if _core.lost():
+            self.reset_accumulation()
+            return
         total = None
         if buckets[0].in_memory:
             for bucket in buckets:
@@ -429,9 +449,13 @@ class GradientNoiseScale:
         """Before the optimizer's step: hands in what was measured.
 
         Returns:
-            float: The step's scale, its batch size by the initial one.
+            float: The step's scale, its batch size by the initial one. None: a replica was lost, and the step is
+            not to be taken.
         """
-        scale, measured, restart = self._meter.step()
+        shape = _world.step_begins(self._meter)
+        if shape is None:
+            return None
+        scale, measured, restart = shape
         if restart:
             self._restart()
         report = None
@@ -495,18 +519,6 @@ class GradientNoiseScale:
 
     def _restart(self):
         """The batch size has changed."""
-
-
-def _waited(work):
-    """The result of a collective. When it fails, the other replicas are gone or elsewhere: that is the
-    reason, and not what the connection says."""
-    try:
-        return work.wait()
-    except RuntimeError as error:
-        reason = _core.context_reason()
-        if reason is None:
-            raise
-        raise RuntimeError(f"{reason} ({error})") from error
 
 
 def _array(values):

@@ -6,7 +6,7 @@ import types
 import torch
 
 from adaptdl import env
-from adaptdl.torch.data import AdaptiveDataLoaderMixin, whole
+from adaptdl.torch.data import GO, PASSED, PLAN, AdaptiveDataLoaderMixin, whole
 
 __all__ = ["AdaptiveBPTTIterator"]
 
@@ -97,18 +97,21 @@ class AdaptiveBPTTIterator(AdaptiveDataLoaderMixin):
         with elastic.context():
             if elastic.skipdone():
                 return
-            rank, replicas = env.replica_rank(), env.num_replicas()
-            stride = self.bptt_len * replicas
+            what = PLAN
             while True:
-                self.batch_size = elastic.sync_local_bsz()
-                data = self._streams(self.batch_size)
-                elastic.end_index = data.size(0)
-                # Targets are one token later: so many tokens can be text.
-                end = max(data.size(0) - 1, 0)
-                first = elastic.current_index
-                # The last replica's pieces decide how many there are for all.
-                count = max(-(-(end - first - self.bptt_len * (replicas - 1)) // stride), 0)
-                for i in range(count):
+                if what == PLAN:
+                    self.batch_size = elastic.sync_local_bsz()
+                    rank, replicas = env.replica_rank(), env.num_replicas()
+                    stride = self.bptt_len * replicas
+                    data = self._streams(self.batch_size)
+                    elastic.end_index = data.size(0)
+                    # Targets are one token later: so many tokens can be text.
+                    end = max(data.size(0) - 1, 0)
+                    first, i = elastic.current_index, 0
+                    # The last replica's pieces decide how many there are for all.
+                    count = max(-(-(end - first - self.bptt_len * (replicas - 1)) // stride), 0)
+                what = elastic._advance(i == count)
+                if what == GO:
                     elastic._step(self.batch_size, i == count - 1)
                     place = first + i * stride + rank * self.bptt_len
                     length = min(self.bptt_len, end - place)
@@ -116,8 +119,11 @@ class AdaptiveBPTTIterator(AdaptiveDataLoaderMixin):
                     if self.batch_first:
                         text, target = text.t().contiguous(), target.t().contiguous()
                     yield types.SimpleNamespace(text=text, target=target, batch_size=self.batch_size)
-                    elastic.current_index = first + (i + 1) * stride
-                    elastic._bound().commit()
-                if not self.repeat:
-                    return
-                elastic.current_index = 0
+                    i += 1
+                    elastic.current_index = first + i * stride
+                    elastic._commit()
+                elif what == PASSED:
+                    if not self.repeat:
+                        return
+                    elastic.current_index = 0
+                    what = PLAN

@@ -1,12 +1,15 @@
 """Data parallelism that adapts: PyTorch's DistributedDataParallel with gradient statistics, learning rates
 that follow the batch size, and states that survive restarts."""
 
+import copy
 import inspect
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from adaptdl import _core, _original, checkpoint
+from adaptdl.torch import _world
 from adaptdl.torch.data import tag_prefix_of
 from adaptdl.torch.gradient_noise_scale import AdamGradientNoiseScale, GradientNoiseScale
 from adaptdl.torch.scaling_rules import AdamScale, AdaScale, ScalingRuleBase
@@ -112,7 +115,9 @@ class AdaptiveDataParallel(DistributedDataParallel):
                             f"{type(scaling_rule).__name__}")
         if _core.context_state() != "started":
             raise RuntimeError("call adaptdl.torch.init_process_group() before AdaptiveDataParallel()")
+        _world.outside_ends()
         super().__init__(model, **kwargs)
+        _world.outside_begins()
         adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
         self.name = name
         self._state = _State(name, model, optimizer, lr_scheduler, mp_scaler, trusted)
@@ -124,12 +129,73 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if self._state.progress is not None:
             self.gns.set_progress(self._state.progress)
         super().register_comm_hook(None, self.gns.hook)
+        self._kept = None  # what the program may change in a void step
+        _world.add(self)
+
+    # ---- other replicas ----
+
+    def _leave_world(self):
+        """What is bound to the process group goes; the parameters, the optimizer, the statistics stay."""
+        for name in ("reducer", "logger", "process_group"):
+            self.__dict__.pop(name, None)
+        self.gns.leave_world()
+
+    def _enter_world(self):
+        """As DistributedDataParallel comes out of a pickle: with a new reducer, on the default group."""
+        self.__dict__["_comm_hooks"] = []
+        DistributedDataParallel.__setstate__(self, dict(self.__dict__))
+        super().register_comm_hook(None, self.gns.hook)
+
+    def _keep(self):
+        if self._kept is None:
+            state = self._state
+            rates = [{key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
+                     for group in state.optimizer.param_groups]
+            self._kept = rates, [(part, copy.deepcopy(part.state_dict()))
+                                 for part in (state.lr_scheduler, state.mp_scaler) if part is not None]
+
+    def _take_back(self):
+        """The step was void: schedules and loss scales are as before it."""
+        self.gns.reset_accumulation()
+        if self._kept is None:
+            return
+        (rates, parts), self._kept = self._kept, None
+        for part, kept in parts:
+            part.load_state_dict(kept)
+        for group, kept in zip(self._state.optimizer.param_groups, rates):
+            for key, value in kept.items():
+                if isinstance(group.get(key), torch.Tensor) and isinstance(value, torch.Tensor):
+                    group[key].copy_(value)
+                else:
+                    group[key] = value
+
+    def _sync_buffers(self):
+        """As DistributedDataParallel's, but a replica that does not answer is not waited for."""
+        if self.gns is None or not _world.watched() or hasattr(self, "buffer_hook"):
+            super()._sync_buffers()
+            return
+        groups = {}
+        for name, buffer in self.module.named_buffers():
+            if name not in self.parameters_to_ignore:
+                groups.setdefault((buffer.dtype, buffer.device), []).append(buffer)
+        with torch.no_grad():
+            for buffers in groups.values():
+                self._sync_some(buffers)
+
+    def _sync_some(self, buffers):
+        block = torch.cat([buffer.reshape(-1) for buffer in buffers])
+        work = _world.attempt(lambda: dist.broadcast(block, 0, group=self.process_group, async_op=True))
+        if work is None or not _world.waited(work):
+            return
+        parts = torch.split(block, [buffer.numel() for buffer in buffers])
+        for buffer, part in zip(buffers, parts):
+            buffer.copy_(part.view_as(buffer))
 
     def __getstate__(self):
         """What copies and pickles have: the model, wrapped, to be evaluated or kept. What is measured and
         saved, and the optimizer, stay with the original."""
         state = super().__getstate__()
-        for name in ("gns", "scaling_rule", "_state"):
+        for name in ("gns", "scaling_rule", "_state", "_kept"):
             state.pop(name, None)
         # Communication hooks hold the statistics.
         return {key: value for key, value in state.items() if key != "_comm_hooks"}
@@ -137,7 +203,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def __setstate__(self, state):
         super().__setstate__(state)
         self.__dict__.setdefault("_comm_hooks", [])
-        self.gns = self.scaling_rule = self._state = None
+        self.gns = self.scaling_rule = self._state = self._kept = None
 
     def register_comm_hook(self, state, hook):
         """Have gradients averaged by a communication hook of your own, as with DistributedDataParallel.
@@ -152,7 +218,10 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     def forward(self, *args, **kwargs):
         """The model's forward pass. Its backward pass belongs inside a loop over an AdaptiveDataLoader."""
-        return super().forward(*args, **kwargs)
+        if self.gns is None:
+            return super().forward(*args, **kwargs)
+        done = _world.attempt(lambda: (super(AdaptiveDataParallel, self).forward(*args, **kwargs),), 1.0)
+        return self.module(*args, **kwargs) if done is None else done[0]
 
     def zero_grad(self, *args, **kwargs):
         """Zero the gradients of all parameters.

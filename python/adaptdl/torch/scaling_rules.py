@@ -73,6 +73,8 @@ class ScalingRuleBase:
         if gns.accumulating():
             return None
         scale = gns.begin_step()
+        if scale is None:  # a replica was lost: the batch comes again
+            return None
         groups = self._optimizer.param_groups
         self._factors = _spread(self.scale_lr(scale), len(groups))
         before = [_scale(group, factor) for group, factor in zip(groups, self._factors)]
