@@ -50,11 +50,9 @@ def newest_checkpoint(folder: str) -> Optional[str]:
     """The name of the newest complete checkpoint in the folder; None: there is none. A checkpoint appears under
     its name, checkpoint-GENERATION.SEQUENCE, when it is whole."""
     try:
-        found = [match for match in map(_CHECKPOINT.fullmatch, os.listdir(folder)) if match]
+        return (_sorted(folder) or [None])[-1]
     except FileNotFoundError:
         return None
-    newest = max(found, key=lambda match: (int(match[1]), int(match[2])), default=None)
-    return newest[0] if newest else None
 
 
 def pack_newest(folder: str, known: Optional[str]) -> Optional[tuple[str, bytes]]:
@@ -71,16 +69,29 @@ def pack_newest(folder: str, known: Optional[str]) -> Optional[tuple[str, bytes]
 
 
 def unpack_beside(data: bytes, folder: str, name: str) -> None:
-    """Adds the one entry of an archive to a folder, under its name when it is whole; older checkpoints than this and
-    the one before are removed."""
+    """Adds the one entry of an archive to a folder, under its name when it is whole; of the others the one before
+    stays. One with a higher number is not newer: another replica has begun to count anew."""
     os.makedirs(folder, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".tmp-", dir=folder)
     try:
         unpack(data, temporary)
-        if not os.path.exists(os.path.join(folder, name)):
-            os.rename(os.path.join(temporary, name), os.path.join(folder, name))
+        for other in _after(folder, name):
+            os.rename(os.path.join(folder, other), os.path.join(temporary, f"old-{other}"))
+        os.rename(os.path.join(temporary, name), os.path.join(folder, name))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    kept = [match for match in map(_CHECKPOINT.fullmatch, os.listdir(folder)) if match]
-    for match in sorted(kept, key=lambda match: (int(match[1]), int(match[2])))[:-2]:
-        shutil.rmtree(os.path.join(folder, match[0]), ignore_errors=True)
+    for other in _sorted(folder)[:-2]:
+        shutil.rmtree(os.path.join(folder, other), ignore_errors=True)
+
+
+def _number(name: str) -> tuple[int, ...]:
+    return tuple(map(int, _CHECKPOINT.fullmatch(name).groups()))
+
+
+def _sorted(folder: str) -> list[str]:
+    return sorted(filter(_CHECKPOINT.fullmatch, os.listdir(folder)), key=_number)
+
+
+def _after(folder: str, name: str) -> list[str]:
+    """Those in the folder that count as newer, or as the same."""
+    return [other for other in _sorted(folder) if _number(other) >= _number(name)]

@@ -22,11 +22,11 @@ def require_ray() -> None:
         import ray
     except ImportError as error:
         raise ImportError(f"adaptdl_ray needs Ray {wanted} or later, and there is none ({error}); "
-                          f"install it with: pip install 'ray[tune]>={wanted}'") from None
+                          f"install it with: pip install 'ray[client,tune]>={wanted}'") from None
     version = getattr(ray, "__version__", None)
     if version is None:  # a folder called "ray" on the path is a package without a file
         raise ImportError(f"adaptdl_ray needs Ray {wanted} or later; what is called ray here is not Ray: "
                           f"{list(getattr(ray, '__path__', []))}")
     if version_tuple(version) < LEAST_RAY:
         raise ImportError(f"adaptdl_ray needs Ray {wanted} or later, this is {version}; "
-                          f"install a newer one with: pip install -U 'ray[tune]>={wanted}'")
+                          f"install a newer one with: pip install -U 'ray[client,tune]>={wanted}'")

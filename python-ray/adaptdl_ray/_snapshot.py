@@ -8,22 +8,24 @@ from typing import Any, Mapping, Optional, Sequence
 
 import adaptdl.policy
 
-__all__ = ["Job", "Node", "check_hints", "fits", "make_snapshot", "ray_nodes", "request_of"]
+__all__ = ["Job", "Node", "check_hints", "device_types", "fits", "make_snapshot", "ray_nodes", "type_resource"]
 
 # Ray's amounts are fractions, the policies' are whole: thousandths, as in Kubernetes.
 _UNIT = 1000
 # Resources that Ray makes up; nobody asks for them.
-_NOT_RESOURCES = ("node:", "bundle_group", "accelerator_type:")
+_TYPE = "accelerator_type:"
+_NOT_RESOURCES = ("node:", "bundle_group", _TYPE)
+_DEVICE = "GPU"  # what a device type is of
 
 _MODEL_FIELDS = {"initBatchSize", "maxBatchSize", "gradientAccumulation", "perfParams", "gradParams"}
 
 
 @dataclasses.dataclass
 class Node:
-    """A machine: its name and what it has."""
+    """A machine: its name, what it has, and the type of its GPUs."""
     name: str
     resources: Mapping[str, float]
-    drained: bool = False
+    device_type: str = ""
 
 
 @dataclasses.dataclass
@@ -41,20 +43,34 @@ class Job:
     restarts: int = 0
     restart_cost: float = 0.0
     hints: Optional[Mapping[str, Any]] = None
+    # the last report from each device type that it was on; None: hints is from the only one there is
+    models: Optional[Mapping[str, Mapping[str, Any]]] = None
+    resize_cost: float = 0.0  # of a change of size while it trains; 0: it takes a restart
 
 
 def ray_nodes(skip: Sequence[str] = ()) -> list[Node]:
     """The nodes of the Ray cluster that are alive, but for those named."""
     import ray
-    return [Node(node["NodeID"], {name: amount for name, amount in node["Resources"].items()
-                                  if not name.startswith(_NOT_RESOURCES)})
+    return [_node(node["NodeID"], node["Resources"])
             for node in ray.nodes() if node["Alive"] and node["NodeID"] not in skip]
 
 
-def request_of(cpus: float, gpus: float, more: Optional[Mapping[str, float]] = None) -> dict[str, float]:
-    """What one replica takes, as Ray names it."""
-    request = {"CPU": cpus, "GPU": gpus, **(more or {})}
-    return {name: amount for name, amount in request.items() if amount}
+def _node(name: str, resources: Mapping[str, float]) -> Node:
+    return Node(name, {key: amount for key, amount in resources.items() if not key.startswith(_NOT_RESOURCES)},
+                next((key[len(_TYPE):] for key in sorted(resources) if key.startswith(_TYPE)), ""))
+
+
+def device_types(nodes: Sequence[Node], request: Mapping[str, float]) -> list[str]:
+    """The types of device that the request could be on; empty: it does not matter, there are no two."""
+    if not request.get(_DEVICE):
+        return []
+    found = sorted({node.device_type for node in nodes if node.resources.get(_DEVICE)})
+    return found if len(found) > 1 else []
+
+
+def type_resource(device_type: str) -> dict[str, float]:
+    """What to ask of Ray so that a replica gets on a node of that type; a type without a name cannot be asked for."""
+    return {_TYPE + device_type: 0.001} if device_type else {}
 
 
 def fits(resources: Mapping[str, float], request: Mapping[str, float]) -> int:
@@ -66,19 +82,38 @@ def _thousandths(amount: float) -> int:
     return round(amount * _UNIT)
 
 
-def _model(hints: Mapping[str, Any], max_replicas: int) -> Optional[dict[str, Any]]:
-    """A report's model, as a snapshot has it; None: the report has none yet."""
+def _model(hints: Mapping[str, Any], types: Sequence[str], here: str) -> Optional[dict[str, Any]]:
+    """A report's model of the device type that it came from, as a snapshot has it; None: the report has none yet."""
     if not (hints.get("perfParams") and hints.get("gradParams") and hints.get("initBatchSize")):
         return None
     model = {name: hints[name] for name in _MODEL_FIELDS if hints.get(name) is not None}
     model.setdefault("maxBatchSize", model["initBatchSize"])
-    if hints.get("localBszBounds"):
-        model["minLocalBsz"], model["maxLocalBsz"] = hints["localBszBounds"]
-    model["profile"] = [{**point, "type": 0} for point in hints.get("profile") or ()]
-    return {"maxReplicas": max_replicas, "types": [model]}
+    bounds = hints.get("localBszBounds")
+    if bounds:
+        if len(bounds) != 2:
+            raise ValueError(f"localBszBounds must be [low, high], not {bounds!r}")
+        model["minLocalBsz"], model["maxLocalBsz"] = bounds
+    model["profile"] = []
+    for point in hints.get("profile") or ():
+        point = dict(point)
+        name = point.pop("deviceType", None) or here
+        if not types or name in types:  # of a type that is gone nothing needs to be known
+            model["profile"].append({**point, "type": types.index(name) if types else 0})
+    return model
 
 
-def _job(job: Job, resources: Sequence[str], places: Mapping[str, int]) -> dict[str, Any]:
+def _models(job: Job, types: Sequence[str], most: int) -> Optional[dict[str, Any]]:
+    """Its model on every type. Where it was not measured it counts as equally fast: nobody has tried."""
+    if not types:
+        model = _model(job.hints or {}, types, "")
+        return {"maxReplicas": most, "types": [model]} if model else None
+    known = {name: _model((job.models or {}).get(name) or {}, types, name) for name in types}
+    if not any(known.values()):
+        return None
+    return {"maxReplicas": most, "types": [{"speed": 1, **(known[name] or {})} for name in types]}
+
+
+def _job(job: Job, resources: Sequence[str], places: Mapping[str, int], types: Sequence[str]) -> dict[str, Any]:
     hints = job.hints or {}
     most = adaptdl.policy.most_replicas(hints, job.min_replicas, job.max_replicas)
     allocation = sorted(places[name] for name in job.nodes if name in places)
@@ -87,12 +122,13 @@ def _job(job: Job, resources: Sequence[str], places: Mapping[str, int]) -> dict[
         "minReplicas": job.min_replicas, "maxReplicas": most, "preemptible": True, "allocation": allocation,
         "submitted": job.submitted, "lastChange": job.last_change, "runSeconds": job.run_seconds,
         "deviceSeconds": job.replica_seconds, "restarts": job.restarts, "restartCost": job.restart_cost,
-        "maxProfiledReplicas": hints.get("maxProfiledReplicas") or 0, "progress": hints.get("progress") or 0,
+        "resizeCost": job.resize_cost, "maxProfiledReplicas": hints.get("maxProfiledReplicas") or 0,
+        "progress": hints.get("progress") or 0,
     }
     epoch = hints.get("iterationsPerEpoch") or 0
     if epoch:
         out["epochWork"], out["totalWork"] = epoch, epoch * (hints.get("targetEpochs") or 0)
-    model = _model(hints, max(most, len(allocation)))
+    model = _models(job, types, max(most, len(allocation)))
     if model:
         out["model"] = model
     return out
@@ -103,13 +139,15 @@ def make_snapshot(nodes: Sequence[Node], jobs: Sequence[Job], now: float, policy
     """What ``adaptdl.policy.decide`` takes."""
     resources = sorted({name for job in jobs for name in job.request} or {"CPU"})
     places = {node.name: index for index, node in enumerate(nodes)}
+    types = next(filter(None, (device_types(nodes, job.request) for job in jobs)), [])
     snapshot = {
-        "version": 1, "policy": policy, "now": now, "seed": "1", "resources": resources,
-        "nodes": [{"name": node.name,
-                   "capacity": [0 if node.drained else _thousandths(node.resources.get(name, 0))
-                                for name in resources]} for node in nodes],
-        "jobs": [_job(job, resources, places) for job in jobs],
+        "version": 2 if types else 1, "policy": policy, "now": now, "seed": "1", "resources": resources,
+        "nodes": [{"name": node.name, "deviceType": node.device_type if types else "",
+                   "capacity": [_thousandths(node.resources.get(name, 0)) for name in resources]} for node in nodes],
+        "jobs": [_job(job, resources, places, types) for job in jobs],
     }
+    if types:
+        snapshot["deviceTypes"] = types
     if parameters:
         snapshot["parameters"] = dict(parameters)
     return snapshot

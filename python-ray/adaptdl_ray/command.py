@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from typing import Any, Optional, Sequence
 
-from adaptdl_ray import launcher
+from adaptdl_ray import _board, launcher
 
 __all__ = ["main"]
 
@@ -53,6 +54,18 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
+def _trials(options: argparse.Namespace) -> int:
+    searches = _board.read()
+    if options.json:
+        print(json.dumps(searches, indent=2))
+        return 0
+    for search, found in sorted(searches.items()):
+        print(f"{search}, {max(time.time() - found['time'], 0):.0f} s ago")
+        for trial in found["trials"]:
+            print(f"  {trial['name']:32} {trial['status']:10}  {trial['explain']}")
+    return 0
+
+
 def _stop(options: argparse.Namespace) -> int:
     import ray
     ray.get(_controller(options.name).stop.remote())
@@ -74,21 +87,25 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     for name, function, text in (("attach", _attach, "show a job's output again, to its end"),
                                  ("stop", _stop, "end a job, with a checkpoint"),
                                  ("status", _status, "how a job stands, and why it has what it has"),
-                                 ("list", _list, "the jobs of the cluster")):
+                                 ("list", _list, "the jobs of the cluster"),
+                                 ("trials", _trials, "the trials of Tune searches, and why each has what it has")):
         command = commands.add_parser(name, help=text)
         command.set_defaults(function=function)
         command.add_argument("-u", "--uri", required=True, metavar="URI", help="the cluster's head")
-        if name != "list":
+        if name not in ("list", "trials"):
             command.add_argument("name", metavar="NAME", help="the job")
-        if name in ("list", "status"):
+        if name in ("list", "status", "trials"):
             command.add_argument("--json", action="store_true", help="as JSON")
     options = parser.parse_args(argv)
+    from ray.exceptions import RayError
     try:
         launcher.connect(options.uri)
         return options.function(options)
     except launcher._Wrong as error:
         print(f"adaptdl-ray: {error}", file=sys.stderr)
-        return 1
+    except RayError as error:  # it ended just now, or its machine did
+        print(f"adaptdl-ray: the job does not answer: {str(error).splitlines()[0]}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ __all__ = ["main"]
 _EXCLUDED = (".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache")
 _FILES_MAX = 512 << 20
 _CONNECT_S = 10
+_CONNECT_TRIES = 3
 _FAILED = 1
 _USAGE = 2
 
@@ -58,7 +59,7 @@ def parser(prog: str = "adaptdl_on_ray_aws") -> argparse.ArgumentParser:
     out.add_argument("--metadata-url", default=os.environ.get("ADAPTDL_RAY_METADATA_URL"), metavar="URL",
                      help="the service that tells machines when they are taken away (that of EC2)")
     out.add_argument("--set", action="append", default=[], type=_setting, metavar="NAME=VALUE", dest="parameters",
-                     help="a constant of the policy that decides (adaptdl policies lists them); may be repeated")
+                     help="a constant of the policy that decides (docs/policies.md has them); may be repeated")
     out.add_argument("--detach", action="store_true", help="start the job, print its name and return")
     out.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
     return out
@@ -143,10 +144,15 @@ def connect(uri: str) -> None:
             socket.create_connection((host, port), _CONNECT_S).close()
         except OSError as error:
             raise _Wrong(f"-u {uri}: no Ray cluster answers there: {error}") from None
-    try:
-        ray.init(address=uri, log_to_driver=False, logging_level="warning", namespace="adaptdl")
-    except Exception as error:
-        raise _Wrong(f"-u {uri}: cannot join the cluster: {str(error).splitlines()[0]}") from None
+    for left in reversed(range(_CONNECT_TRIES)):
+        try:
+            ray.init(address=uri, log_to_driver=False, logging_level="warning", namespace="adaptdl")
+            return
+        except Exception as error:
+            if left and isinstance(error, ConnectionError):  # a head that is busy starts its side too late
+                continue
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise _Wrong(f"-u {uri}: cannot join the cluster: {lines[0]} {lines[-1] if lines[1:] else ''}".rstrip()) from None
 
 
 def start(options: argparse.Namespace) -> tuple[Any, Any, str]:
@@ -179,16 +185,17 @@ def follow(controller: Any, name: str) -> int:
     """Prints what the job prints until it ends; returns its exit status."""
     import ray
     from ray.exceptions import RayError
-    # Only now: joining a cluster sets a handler of Ray's own.
-    signal.signal(signal.SIGTERM, lambda *unused: signal.raise_signal(signal.SIGINT))
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):  # only now: joining a cluster sets handlers of Ray's own
+        signal.signal(number, lambda number, frame: asked.append(number))
     offset, status = 0, None
     while status is None:
-        try:
-            lines, offset, status = ray.get(controller.output.remote(offset, 1.0))
-        except KeyboardInterrupt:
+        if asked:
+            asked.clear()
             if not _keep_following(controller, name):
                 return 0
-            continue
+        try:
+            lines, offset, status = ray.get(controller.output.remote(offset, 1.0))
         except RayError as error:
             raise _Wrong(f"job {name}: its controller is gone: {str(error).splitlines()[0]}") from None
         sys.stdout.write("".join(lines))
@@ -201,10 +208,12 @@ def _keep_following(controller: Any, name: str) -> bool:
     """CTRL-C: asks what it meant; nobody to ask means stop. False: leave the job alone."""
     answer = "s"
     if sys.stdin.isatty():
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             answer = input(f"\njob {name}: (s)top it with a checkpoint, (d)etach, or go on? [s/d/g] ").strip().lower()[:1]
         except (EOFError, KeyboardInterrupt):
             answer = "s"
+        signal.signal(signal.SIGINT, before)
     if answer == "d":
         print(f"job {name} goes on; see it again with: adaptdl-ray attach {name} -u URI")
         return False

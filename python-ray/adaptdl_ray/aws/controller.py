@@ -4,6 +4,7 @@ carries it out. What is decided is the policies' decision; here is only who is s
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -23,6 +24,11 @@ _HEAD = "node:__internal_head__"
 _POLL_S = 0.5
 _LOG_MAX = 100000
 _LOSSES_IN_A_ROW = 10
+_LOOK_S = 10
+# How long workers may take to leave a machine that is going to be taken away; then they are stopped.
+_NOTICE_S = 30
+# How long they wait there, before, for a checkpoint to be safe.
+_SAVE_S = 30
 
 
 @dataclasses.dataclass
@@ -45,43 +51,81 @@ class JobSpec:
 
 
 class _ScriptGroup(_groups.Workers):
-    """The workers of one start of the job."""
+    """The workers of one start of the job; a room is one of them on a node. They may become others while they run."""
 
-    def __init__(self, nodes: list[str], spec: JobSpec) -> None:
-        super().__init__()
-        self._spec = spec
+    def __init__(self, nodes: list[str], spec: JobSpec, files: ray.ObjectRef, checkpoint: Optional[ray.ObjectRef]) -> None:
+        super().__init__(spec.request, spec.checkpoint_interval_s)
+        self.refused = ""  # why the program cannot go on with other workers
+        self._spec, self._files, self._checkpoint = spec, files, checkpoint
+        self._where = dict(enumerate(nodes))
         self._read: Optional[ray.ObjectRef] = None
-        more = {name: amount for name, amount in spec.request.items() if name not in ("CPU", "GPU")}
-        self._workers = [ray.remote(ScriptWorker).options(
-            num_cpus=spec.request.get("CPU", 0), num_gpus=spec.request.get("GPU", 0), resources=more or None,
-            max_concurrency=6, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-        ).remote(spec.port_offset) for node in nodes]
+        self._reader = 0
+        self._last_words: list[str] = []
 
-    def start(self, files: ray.ObjectRef, supervisor: _supervisor.Supervisor, restarts: int,
-              checkpoint: Optional[ray.ObjectRef]) -> None:
-        places = self.places()
-        supervisor.set_group(restarts, [place["address"] for place in places])
-        secret = _groups.new_secret()
-        self._runs = [worker.run.remote(files, self._spec.command, {
-            **self._spec.environment, **_groups.replica_environment(
-                rank, places, restarts, supervisor.job, supervisor.url, places[rank]["checkpoints"],
-                self._spec.checkpoint_interval_s, secret)}, checkpoint)
-            for rank, worker in enumerate(self._workers)]
-        self._joined = [worker.joined.remote() for worker in self._workers]
+    def start(self, supervisor: _supervisor.Supervisor, restarts: int, known: Optional[str]) -> None:
+        self._launch(list(self._where), supervisor, restarts, known)
+
+    def _hire(self, room: int) -> Any:
+        request = self._request
+        more = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU")}
+        return ray.remote(ScriptWorker).options(
+            num_cpus=request.get("CPU", 0), num_gpus=request.get("GPU", 0), resources=more or None,
+            max_concurrency=6, scheduling_strategy=NodeAffinitySchedulingStrategy(self._where[room], soft=False),
+        ).remote(self._spec.port_offset)
+
+    def _send(self, member: _groups.Member, environment: dict[str, str], joins: bool) -> ray.ObjectRef:
+        return member.worker.run.remote(self._files, self._spec.command, {**self._spec.environment, **environment},
+                                        None if joins else self._checkpoint)
+
+    def wanted_nodes(self) -> list[str]:
+        return [self._where[room] for room in self._wanted]
+
+    def resize(self, nodes: list[str]) -> bool:
+        """Begins to become one worker on each of these nodes; False: not without a restart."""
+        left, kept = list(nodes), []
+        for room in self._wanted:
+            if self._where[room] in left:
+                left.remove(self._where[room])
+                kept.append(room)
+        if not self.able or not kept:
+            return False
+        first = max(self._where) + 1
+        more = {first + index: node for index, node in enumerate(left)}
+        self._where.update(more)
+        self._want(kept + list(more))
+        return True
+
+    def _note(self, word: str, member: int, seconds: float, text: str) -> None:
+        if word == "went on":  # where others are to be is for the controller to say
+            self._want([room for _, room in self._worlds.members])
+        elif word == "restart":
+            self.refused = text
+
+    def _part(self, member: _groups.Member) -> None:
+        if member.number == self._reader:
+            self._last_words += self._lines(member.worker.read.remote(0), 10) or []
+
+    @staticmethod
+    def _lines(read: ray.ObjectRef, wait_s: float) -> Optional[list[str]]:
+        try:
+            return ray.get(read) if ray.wait([read], timeout=wait_s)[0] else None
+        except RayError:
+            return []
 
     def output(self, last: bool = False) -> list[str]:
         """What rank 0 has printed since the last call."""
-        lines: list[str] = []
+        lines, self._last_words = self._last_words, []
+        first = self.first()
+        if first.number != self._reader:  # what it printed while it was another rank is not wanted
+            self._reader, self._read = first.number, None
+            self._lines(first.worker.read.remote(0), 10)
         while True:
             if self._read is None:
-                self._read = self._workers[0].read.remote(0 if last else 1.0)
-            if not ray.wait([self._read], timeout=10 if last else 0)[0]:
+                self._read = first.worker.read.remote(0 if last else 1.0)
+            more = self._lines(self._read, 10 if last else 0)
+            if more is None:
                 return lines
-            read, self._read = self._read, None
-            try:
-                more = ray.get(read)
-            except RayError:
-                return lines
+            self._read = None
             lines += more
             if not last or not more:
                 return lines
@@ -111,12 +155,17 @@ class Controller:
         self._losses = 0
         self._checkpoint: Optional[ray.ObjectRef] = None
         self._name: Optional[str] = None
+        self._kept = 0  # checkpoints
+        self._insured: set[str] = set()  # machines that go, for which a checkpoint was asked for,
+        self._insured_by = (0, 0.0)      # and is there: with that one, or at this time it is not waited for any more
         self._leaving: dict[str, spot.Notice] = {}
         self._listeners: dict[str, Any] = {}
         self._questions: dict[str, ray.ObjectRef] = {}
         self._began = self._changed = time.time()
         self._decided = 0.0
+        self._went_on = 0  # the group's, as far as it was heard of
         self._requested: Optional[int] = None
+        self._replacing = 0
         self._decision: dict[str, Any] = {}
         self._events: list[str] = []
 
@@ -196,14 +245,17 @@ class Controller:
             outcome = group.outcome()
             if outcome is not None:
                 return self._ended(outcome)
-            why = self._why_move()
+            why, nodes = self._why_move()
             if why:
                 self._event(why)
-                return self._stop_group()
+                if not nodes or not group.resize(nodes):
+                    return self._stop_group()
+                self._changed = time.time()
+                self._event("the others go on meanwhile")
 
     def _ended(self, outcome: tuple) -> Optional[int]:
         self._say(*self._group.output(last=True))
-        self._keep_newest(final=True)
+        self._keep_newest(_groups.LAST_S)
         self._end_group()
         if outcome[0] == "stopped":
             return None  # by somebody on the machine: it goes on
@@ -212,22 +264,57 @@ class Controller:
             return outcome[3]
         return 0
 
-    def _why_move(self) -> str:
-        """Why the group must stop now; empty: it need not."""
+    def _why_move(self) -> tuple[str, list[str]]:
+        """Why the group must not stay as it is, and where its workers should be; empty: it may. Nowhere: it must
+        stop."""
         if self._stop:
-            return "asked to stop"
+            return "asked to stop", []
         self._hear()
-        leaving = [node for node in self._group.nodes if node in self._leaving]
+        group, now = self._group, time.time()
+        leaving = [node for node in group.wanted_nodes() if node in self._leaving]
         if leaving:
-            return f"{len(leaving)} of its machines is going to be taken away ({self._leaving[leaving[0]].kind})"
-        now = time.time()
+            self._ask_for_machines(now)  # a new one takes minutes to come
+            if not self._insure(set(leaving), now):
+                return "", []
+            return (f"{len(leaving)} of its machines is going to be taken away ({self._leaving[leaving[0]].kind})",
+                    self._decide(now))
+        if not group.settled:
+            going = any(node in self._leaving for node in group.nodes)
+            if group.refused or now - self._changed > (_NOTICE_S if going else self.spec.checkpoint_timeout_s):
+                return group.refused or "it did not change its size in time", []
+            return "", []
+        if group.went_on > self._went_on:
+            self._went_on, self._decided = group.went_on, 0.0
+            self._event(f"lost a worker; the others went on, {len(group.nodes)} now")
         if now - self._decided < self.spec.interval_s and not self._nodes_changed():
-            return ""
+            return "", []
         nodes = self._decide(now)
         self._ask_for_machines(now)
-        if nodes and len(nodes) != len(self._group.nodes):
-            return f"goes from {len(self._group.nodes)} to {len(nodes)} workers"
-        return ""
+        if nodes and len(nodes) != len(group.nodes):
+            return f"goes from {len(group.nodes)} to {len(nodes)} workers", nodes
+        kind = self._decision["jobs"][0].get("deviceType", "")
+        if nodes and kind and kind != group.device_type:
+            return f"goes from {group.device_type or 'several types of device'} to {kind}", []
+        return "", []
+
+    def _insure(self, leaving: set[str], now: float) -> bool:
+        """The machine may be gone before its workers have left: first a checkpoint, while all go on. True: it is there,
+        or is not waited for. Those who are going to be stopped make one then."""
+        group = self._group
+        if not group.able or not set(group.wanted_nodes()) - leaving:
+            return True
+        if leaving - self._insured:
+            self._keep_newest(_LOOK_S)  # one from before is not meant
+            self._insured |= leaving
+            self._insured_by = self._kept + 1, now + _SAVE_S
+            group.save()
+            self._event("takes a checkpoint while it goes on")
+        number, deadline = self._insured_by
+        if self._kept >= number:
+            self._event(f"{self._name} is safe")
+        elif now >= deadline:
+            self._event(f"no checkpoint within {_SAVE_S} s: goes on without")
+        return self._kept >= number or now >= deadline
 
     # ---- machines ----
 
@@ -246,7 +333,7 @@ class Controller:
         return _snapshot.Job(self.spec.name, self.spec.request, 1, most or self.spec.max_workers,
                              group.nodes if group else (), self._began, self._changed,
                              time.monotonic() - group.since if ready else 0.0, 0.0, max(self._restarts, 0), 0.0,
-                             self._supervisor.hints())
+                             self._supervisor.hints(), self._supervisor.models())
 
     def _decide(self, now: float) -> list[str]:
         """The nodes that the policy gives the job, one for each worker, of those that are there."""
@@ -261,19 +348,27 @@ class Controller:
     def _ask_for_machines(self, now: float) -> int:
         """Tells the autoscaler how many workers the policy would use if there were machines for all of them."""
         job = self._job()
-        made_up = [_snapshot.Node(f"new-{index}", self.spec.request) for index in range(self.spec.max_workers)]
-        nodes = self._worker_nodes() + made_up
+        nodes = self._worker_nodes()
+        kind = (self._group.device_type if self._group else "") or next(
+            (node.device_type for node in nodes if _snapshot.fits(node.resources, self.spec.request)), "")
+        nodes += [_snapshot.Node(f"new-{index}", self.spec.request, kind) for index in range(self.spec.max_workers)]
         decision = adaptdl.policy.decide(_snapshot.make_snapshot(nodes, [job], now, "rank", self.spec.parameters))
         wanted = max(len(decision["jobs"][0]["nodes"]), 1)
-        if wanted != self._requested:
+        # The autoscaler counts a machine until it is gone: what replaces it comes on top.
+        going = sum(_snapshot.fits(node.resources, self.spec.request) for node in _snapshot.ray_nodes()
+                    if node.name in self._leaving)
+        if (wanted, going) != (self._requested, self._replacing):
             from ray.autoscaler import sdk
-            sdk.request_resources(bundles=[dict(self.spec.request)] * wanted)
-            self._requested = wanted
-            self._event(f"asked the autoscaler for room for {wanted} workers")
+            bundle = {name: math.ceil(amount) for name, amount in self.spec.request.items()}  # Ray 2.40 takes only whole ones
+            sdk.request_resources(bundles=[bundle] * (wanted + going))
+            self._requested, self._replacing = wanted, going
+            self._event(f"asked the autoscaler for room for {wanted} workers"
+                        + (f", beside {going} on machines that go" if going else ""))
         return wanted
 
     def _wait_for_nodes(self) -> list[str]:
-        """Where to start: what the policy wants, or after the time-out what there is. TrainingError: nothing."""
+        """Where to start: what the policy wants, or after the time-out what there is; a job that ran already goes on at
+        once on what there is, and grows when there is more. TrainingError: nothing."""
         deadline = time.monotonic() + self.spec.rescale_timeout_s
         while not self._stop:
             self._listen()
@@ -281,7 +376,7 @@ class Controller:
             now = time.time()
             wanted = self._ask_for_machines(now)
             nodes = self._decide(now)
-            if len(nodes) >= wanted or (nodes and time.monotonic() >= deadline):
+            if nodes and (len(nodes) >= wanted or self._restarts >= 0 or time.monotonic() >= deadline):
                 return nodes
             if time.monotonic() >= deadline:
                 raise _groups.TrainingError(self._nothing_fits())
@@ -329,7 +424,6 @@ class Controller:
                 continue  # gone already: the group says so
             if notice is not None:
                 self._leaving[node] = notice
-                self._requested = None  # what was asked for counted this machine
                 self._event(f"node {node[:8]}: {notice.kind} notice: {notice.text}")
 
     # ---- groups and checkpoints ----
@@ -338,8 +432,9 @@ class Controller:
         self._restarts += 1
         self._changed = time.time()
         self._event(f"starts on {len(nodes)} workers on {len(set(nodes))} nodes")
-        self._group = _ScriptGroup(nodes, self.spec)
-        self._group.start(self._files, self._supervisor, self._restarts, self._checkpoint)
+        self._went_on = 0
+        self._group = _ScriptGroup(nodes, self.spec, self._files, self._checkpoint)
+        self._group.start(self._supervisor, self._restarts, self._name)
 
     def _stop_group(self) -> Optional[int]:
         group = self._group
@@ -347,7 +442,7 @@ class Controller:
         self._say(*group.output(last=True))
         if outcome is None:
             self._event(f"no checkpoint within {self.spec.checkpoint_timeout_s:g} s: goes on from the previous one")
-        self._keep_newest(final=outcome is not None)
+        self._keep_newest(_groups.LAST_S if outcome else _LOOK_S)  # one may have been made since the last look
         self._end_group()
         if outcome and outcome[0] == "failed":
             self._event(f"the program failed: {outcome[1]}")
@@ -359,12 +454,13 @@ class Controller:
             self._group.kill()
             self._group = None
 
-    def _keep_newest(self, final: bool = False) -> None:
-        found = self._group.newest(self._name, final)
+    def _keep_newest(self, wait_s: float = 0) -> None:
+        found = self._group.newest(wait_s)
         if found is None:
             return
         self._name, data = found
         self._losses = 0
+        self._kept += 1
         self._checkpoint = ray.put(data)  # owned by this actor: it outlives the worker's machine
         if self.spec.checkpoint_dir:
             _files.unpack_beside(data, self.spec.checkpoint_dir, self._name)

@@ -51,6 +51,10 @@ class ScriptWorker:
                 "port": _supervisor.free_port(self._port_offset), "pid": os.getpid(),
                 "checkpoints": self._path("adaptdl")}
 
+    def port(self) -> int:
+        """Another free one."""
+        return _supervisor.free_port(self._port_offset)
+
     def run(self, files: bytes, command: Sequence[str], environment: Mapping[str, str],
             checkpoint: Optional[bytes]) -> tuple:
         """Runs the program in the files that were packed, from the checkpoint when there is one."""

@@ -31,32 +31,26 @@ class Session:
 
     Args:
         facts: What Tune says of the trial, by name.
-        rank: This replica's; only rank 0's results count.
         folder: What the function saved last; None: nothing.
-        send: Called with each result and the folder of its checkpoint.
+        send: Called with each result and its checkpoint.
     """
 
     world_rank = local_rank = node_rank = world_size = local_world_size = None
     dataset_shard = metadata = run_id = None
 
-    def __init__(self, facts: Mapping[str, Any], rank: int, folder: Optional[str],
-                 send: Callable[[dict, Optional[str]], None]) -> None:
+    def __init__(self, facts: Mapping[str, Any], folder: Optional[str],
+                 send: Callable[[dict, Any], None]) -> None:
         from ray.train import Checkpoint
         self.__dict__.update(facts)
         self.loaded_checkpoint = Checkpoint.from_directory(folder) if folder else None
-        self._rank, self._send = rank, send
+        self._send = send
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Any = None, **unused: Any) -> None:
         if not isinstance(metrics, Mapping):
             raise TypeError(f"report: metrics must be a dict, not {type(metrics).__name__}")
-        if checkpoint is None:
-            if self._rank == 0:
-                self._send(dict(metrics), None)
-            return
-        self.loaded_checkpoint = checkpoint
-        if self._rank == 0:
-            with checkpoint.as_directory() as folder:
-                self._send(dict(metrics), folder)
+        if checkpoint is not None:
+            self.loaded_checkpoint = checkpoint
+        self._send(dict(metrics), checkpoint)
 
     def __enter__(self) -> "Session":
         import ray.tune

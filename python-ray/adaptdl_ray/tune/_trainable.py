@@ -1,6 +1,6 @@
-"""The trainable of an elastic trial: it owns one worker actor for each bundle of the trial's placement group, and
-starts and stops them together. A trial is resized by a pause: Tune asks for a checkpoint, gives the trial a placement group
-of another size, and restores it there."""
+"""The trainable of an elastic trial: it owns the trial's worker actors. Where the function can, it is resized while it
+trains: workers come or go, each beyond those that Tune made room for in a placement group of its own. Otherwise by a pause:
+Tune asks for a checkpoint, gives the trial a placement group of another size, and restores it there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Callable, ClassVar, Mapping, Optional
 
 import ray
 import ray.tune
-from adaptdl_ray import _files, _groups, _supervisor
+from adaptdl_ray import _files, _groups, _snapshot, _supervisor
 from adaptdl_ray.tune._group import Group
 from ray import cloudpickle
 from ray.tune.result import RESULT_DUPLICATE, SHOULD_CHECKPOINT
@@ -63,6 +63,7 @@ class AdaptDLTrainable(ray.tune.Trainable):
         self._losses = 0
         self._parked = self._closed = self._finished = False
         self._keep_running = False
+        self._asked: Optional[tuple[int, list[str]]] = None  # another size, and where
         self._supervisor = _supervisor.Supervisor(ray.util.get_node_ip_address(), f"tune/{self.trial_id}")
 
     async def train(self) -> dict:  # type: ignore[override]
@@ -141,26 +142,37 @@ class AdaptDLTrainable(ray.tune.Trainable):
         return {name: amount for name, amount in request.items() if amount}
 
     @classmethod
-    def resources_for(cls, replicas: int) -> ray.tune.PlacementGroupFactory:
-        """A bundle for each replica; the trainable itself, which only waits, takes nothing."""
-        return ray.tune.PlacementGroupFactory([{}] + [cls.replica_request()] * replicas)
+    def resources_for(cls, replicas: int, device_type: str = "") -> ray.tune.PlacementGroupFactory:
+        """A bundle for each replica, on nodes of one type when it is named; the trainable itself, which only waits,
+        takes nothing."""
+        bundle = {**cls.replica_request(), **_snapshot.type_resource(device_type)}
+        return ray.tune.PlacementGroupFactory([{}] + [bundle] * replicas)
 
     # ---- the scheduler's side ----
 
     def adaptdl_status(self) -> dict[str, Any]:
         """What the scheduler wants to know of a running trial. Does not wait."""
         group = self._group
-        return {"hints": self._supervisor.hints(), "restarts": self._restarts, "saved": self._saved,
+        return {"hints": self._supervisor.hints(), "models": self._supervisor.models(), "restarts": self._restarts,
+                "saved": self._saved, "deviceType": group.device_type if group else "",
                 "nodes": list(group.nodes) if group else [], "ready": bool(group and group.ready),
-                "pids": list(group.pids) if group else [], "ledger": self._accounts()}
+                "startSeconds": group.start_s if group and group.ready else 0.0,
+                "pids": list(group.pids) if group else [], "ledger": self._accounts(),
+                "able": bool(group and group.able), "cannot": group.cannot if group and not self._asked else None,
+                "changes": bool(self._asked or (group and (group.target is not None or not group.settled))),
+                "pauseSeconds": group.pause_s if group else 0.0, "wentOn": group.went_on if group else 0}
+
+    def adaptdl_resize(self, replicas: int, nodes: list[str]) -> None:
+        """Another size while it trains, on these nodes where that can be. Does not wait; the status says what becomes
+        of it: "changes" until it is there, "cannot" when it takes a restart."""
+        self._asked = replicas, list(nodes)
 
     def _accounts(self) -> dict[str, float]:
         """Seconds of training, and those of all replicas together, over all groups."""
         group, out = self._group, dict(self._ledger)
-        if group is not None and group.ready:
-            seconds = time.monotonic() - group.since
-            out["runSeconds"] += seconds
-            out["replicaSeconds"] += seconds * len(group.nodes)
+        if group is not None:
+            for name, seconds in group.accounts().items():
+                out[name] += seconds
         return out
 
     # ---- the workers' side; all under the lock ----
@@ -174,11 +186,15 @@ class AdaptDLTrainable(ray.tune.Trainable):
         if self._group is None:
             self._start_group()
         group = self._group
+        if self._asked is not None:
+            (replicas, nodes), self._asked = self._asked, None
+            group.resize(replicas, nodes)
         event = group.poll()
-        if event is not None:
-            self._losses = 0
-            return self._result(event)
         try:
+            if event is not None:
+                self._losses = 0
+                group.tend()
+                return self._result(event)
             outcome = group.outcome()
         except _groups.Lost as lost:
             return self._recover(lost)
@@ -207,6 +223,8 @@ class AdaptDLTrainable(ray.tune.Trainable):
         if program is not None:
             self._program = program
             self._keep_running = True
+            if self._group is not None:
+                self._group.keep_program(program)
             result[SHOULD_CHECKPOINT] = True
         return result
 
@@ -217,9 +235,10 @@ class AdaptDLTrainable(ray.tune.Trainable):
         facts = {"trial_id": self.trial_id, "trial_name": self.trial_name, "trial_dir": self.logdir,
                  "experiment_name": getattr(self._storage, "experiment_dir_name", None),
                  "trial_resources": request, "storage": self._storage}
+        self._asked = None
         self._group = Group(replicas, self.replica_request_here(), options)
         self._group.start(type(self).function, self.config, self._supervisor, self._restarts, facts,
-                          self._checkpoint, self._program)
+                          self._checkpoint, self._program, self._name)
 
     def replica_request_here(self) -> dict[str, float]:
         """Of a running trial: what its bundles are."""
@@ -244,7 +263,7 @@ class AdaptDLTrainable(ray.tune.Trainable):
 
     def _keep_newest(self, final: bool = False) -> None:
         """Takes over a checkpoint that rank 0 wrote, and gives it to Tune's storage unless Tune is about to ask."""
-        found = self._group.newest(self._name, final)
+        found = self._group.newest(_groups.LAST_S if final else 0)
         if found is None:
             return
         self._name, self._checkpoint = found

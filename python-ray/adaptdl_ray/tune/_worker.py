@@ -21,6 +21,7 @@ from adaptdl_ray.tune import _session
 __all__ = ["Outcome", "Worker"]
 
 _STOPPED = 143  # the exit status of a training that stopped because it was asked to
+_KEPT = 8  # results of a replica other than rank 0 that it keeps: it may have to say what rank 0 cannot any more
 
 
 class Outcome(tuple):
@@ -32,7 +33,8 @@ class Worker:
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
-        self._events: collections.deque = collections.deque()
+        self._events: collections.deque = collections.deque()  # ((world, number in it), metrics, checkpoint)
+        self._world, self._reports = 0, 0
         self._stopping = self._started = self._ended = False
         self._folder = tempfile.mkdtemp(prefix="adaptdl-trial-")
 
@@ -40,6 +42,10 @@ class Worker:
         """Where it is, and a port that is free there."""
         return {"node": ray.get_runtime_context().get_node_id(), "address": ray.util.get_node_ip_address(),
                 "port": _supervisor.free_port(), "pid": os.getpid(), "checkpoints": self._path("adaptdl")}
+
+    def port(self) -> int:
+        """Another free one."""
+        return _supervisor.free_port()
 
     def run(self, task: tuple[Callable, dict, Mapping[str, Any]], environment: Mapping[str, str], backend: Optional[str],
             states: tuple[Optional[bytes], Optional[bytes]]) -> Outcome:
@@ -52,8 +58,7 @@ class Worker:
             _files.unpack(program, self._path("program"))
         os.environ.update(environment)
         given = self._path("program") if program is not None else None
-        rank = int(environment["ADAPTDL_REPLICA_RANK"])
-        with _session.Session(session, rank, given, self._report):
+        with _session.Session(session, given, self._report):
             outcome = self._train(function, dict(config), backend, given)
         with self._lock:
             self._ended = True
@@ -107,24 +112,42 @@ class Worker:
         if _core.context_state() == "started":  # the function may have left by itself
             collective.teardown()
 
-    def _report(self, metrics: dict[str, Any], folder: Optional[str]) -> None:
-        """A result of rank 0. Waits until the one before was taken: a function that reports faster than Tune
-        looks is slowed down, as with Tune's own functions."""
-        data = None if folder is None else _files.pack(folder)
+    def _report(self, metrics: dict[str, Any], checkpoint: Any) -> None:
+        """A result. That of rank 0 counts: it waits until the one before was taken, so that a function that reports
+        faster than Tune looks is slowed down, as with Tune's own functions. The others keep theirs for a while: all
+        replicas report alike, and one of them may be rank 0 next."""
+        from adaptdl import _core
+        if _core.joining():
+            return  # the others have reported this long ago
+        rank, _, world = _core.world()
+        data = None
+        if checkpoint is not None and rank == 0:
+            with checkpoint.as_directory() as folder:
+                data = _files.pack(folder)
         with self._lock:
-            self._events.append((metrics, data))
+            if world != self._world:
+                self._world, self._reports = world, 0
+            self._reports += 1
+            self._events.append(((world, self._reports), metrics, data))
             self._lock.notify_all()
+            if rank != 0:
+                while len(self._events) > _KEPT:
+                    self._events.popleft()
+                return
             self._lock.wait_for(lambda: len(self._events) <= 1 or self._stopping)
 
-    def next_report(self, timeout_s: float) -> Optional[tuple]:
-        """The next (metrics, checkpoint of the function); None: there was none in that time."""
+    def next_report(self, after: tuple[int, int], timeout_s: float) -> Optional[tuple]:
+        """The first result after that one, ((world, number in it), metrics, checkpoint of the function); None: there was
+        none in that time. What comes before is forgotten: it was taken."""
+        def fresh() -> bool:
+            while self._events and self._events[0][0] <= tuple(after):
+                self._events.popleft()
+                self._lock.notify_all()
+            return bool(self._events)
+
         with self._lock:
-            self._lock.wait_for(lambda: self._events or self._ended, timeout_s)
-            if not self._events:
-                return None
-            event = self._events.popleft()
-            self._lock.notify_all()
-            return event
+            self._lock.wait_for(lambda: fresh() or self._ended, timeout_s)
+            return self._events[0] if self._events else None
 
     def stop(self) -> None:
         """Asks for a checkpoint and the end; run() returns when it is there."""
