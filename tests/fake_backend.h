@@ -89,6 +89,34 @@ static int fake_alive_before(const fake_backend *fake, const char *uid)
     return alive;
 }
 
+/* Members that join a group that is there. */
+static void fake_add(fake_backend *fake, fake_group *group, const adli_start *start)
+{
+    for (int i = 0; i < start->count; i++) {
+        bool there = group->forgotten;
+        for (int r = 0; r < group->replicas; r++)
+            there |= group->views[r].member == start->members[i].member;
+        if (there || group->replicas == FAKE_REPLICAS)
+            continue;
+        adli_member_view *view = &group->views[group->replicas];
+        snprintf(group->nodes[group->replicas++], sizeof group->nodes[0], "%s",
+                 start->members[i].node);
+        *view = (adli_member_view){.member = start->members[i].member, .exit_code = -1};
+        view->state = fake->auto_ready ? ADLI_MEMBER_READY : ADLI_MEMBER_WAITING;
+        snprintf(view->address, sizeof view->address, "10.0.0.%d", group->replicas);
+    }
+}
+
+/* For fake->ops.meet: with it, jobs are changed in place. */
+static inline adl_status fake_meet(void *self, const adli_meet *who, char *address, size_t size,
+                                   int *port)
+{
+    (void)self, (void)who;
+    snprintf(address, size, "10.0.0.1");
+    *port = 4711;
+    return ADL_OK;
+}
+
 static adl_status fake_start(void *self, const adli_start *start)
 {
     fake_backend *fake = self;
@@ -97,6 +125,8 @@ static adl_status fake_start(void *self, const adli_start *start)
     fake_group *known = fake_find(fake, start->uid, start->group);
     if (fake->start_fails != ADL_OK)
         status = adli_fail(fake->start_fails, "made to fail");
+    else if (known && start->joins)
+        fake_add(fake, known, start);
     else if (known)
         fake->broken += known->forgotten;
     else {
@@ -288,6 +318,7 @@ static inline fake_backend *fake_new(const char *dir, int nodes, int slots)
     fake->auto_ready = fake->obedient = true;
     for (int i = 0; i < nodes; i++)
         fake->nodes[i] = (adli_backend_node){.name = names[i],
+                                             .addable = true,
                                              .device_type = "",
                                              .address = "127.0.0.1",
                                              .ready = true,

@@ -413,6 +413,8 @@ static inline char *adlt_kubelet_next(adlt_fake *fake, const json_t *pod)
         json_object_get(json_object_get(pod, "spec"), "nodeSelector"), "kubernetes.io/hostname"));
     bool leaving = json_object_get(metadata, "deletionTimestamp") != NULL;
     bool running = phase && strcmp(phase, "Running") == 0;
+    const json_t *grace = json_object_get(metadata, "deletionGracePeriodSeconds");
+    bool killed = grace && json_integer_value(grace) <= 1;
     if (!node)
         return NULL; /* not ours */
     if (phase && strcmp(phase, "Pending") == 0 && !leaving)
@@ -425,7 +427,10 @@ static inline char *adlt_kubelet_next(adlt_fake *fake, const json_t *pod)
         snprintf(text, sizeof text,
                  "{\"status\":{\"phase\":\"%s\",\"containerStatuses\":[{\"state\":{\"terminated\":"
                  "{\"exitCode\":%d,\"finishedAt\":\"2026-01-01T00:00:01Z\"}}}]}}",
-                 leaving ? "Failed" : "Succeeded", leaving ? 143 : 0);
+                 leaving ? "Failed" : "Succeeded",
+                 !leaving ? 0
+                 : killed ? 137
+                          : 143);
     else
         return NULL;
     return strdup(text);

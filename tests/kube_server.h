@@ -3,7 +3,7 @@
 #ifndef ADLI_TEST_KUBE_SERVER_H
 #define ADLI_TEST_KUBE_SERVER_H
 
-#include "harness.h"
+#include "base/status.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -11,6 +11,10 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,7 +26,7 @@ struct adlt_kube_server;
 typedef struct adlt_kube_request {
     struct adlt_kube_server *server;
     int fd;
-    char method[16], path[2048], type[80], authorization[200];
+    char method[16], path[2048], type[80], authorization[200], own_token[200], ws_key[40];
     char *body;
     bool hang_up;
 } adlt_kube_request;
@@ -117,6 +121,8 @@ static inline void *adlt_kube_serve(void *user)
                 length = strtoul(line + 15, NULL, 10);
             sscanf(line, "Content-Type: %79[^\r]", request.type);
             sscanf(line, "Authorization: %199[^\r]", request.authorization);
+            sscanf(line, "Sec-WebSocket-Key: %39[^\r]", request.ws_key);
+            sscanf(line, "X-Adaptdl-Token: %199[^\r]", request.own_token);
         }
         size_t whole = (size_t)(body - buf) + length;
         if (!adlt_kube_read(connection.fd, buf, &used, whole))

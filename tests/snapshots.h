@@ -36,7 +36,7 @@ static inline double adlt_between(adli_rng *rng, double low, double high)
 
 /* A model like those of the published applications: a step of 0.05 to 1 s, a network that costs a
  * few to a hundred percent of it, a noise scale between useless and enormous. */
-static inline adl_speedup *adlt_random_model(adli_rng *rng, int max_replicas)
+static inline adl_speedup *adlt_random_model_types(adli_rng *rng, int max_replicas, int types)
 {
     double batch = adlt_between(rng, 16, 512), step_s = adlt_between(rng, 0.05, 1);
     double within_s = adlt_between(rng, 0.01, 0.3) * step_s;
@@ -57,12 +57,26 @@ static inline adl_speedup *adlt_random_model(adli_rng *rng, int max_replicas)
                                .min_local_bsz = fmax(1, floor(batch / 4)),
                                .max_local_bsz = floor(batch) * 2,
                                .accumulation = true};
+    adl_goodput of_type[ADL_MAX_TYPES];
+    adl_type_model known[ADL_MAX_TYPES] = {{0}};
+    for (int t = 0; t < types; t++) {
+        double speed = 1 + t;
+        of_type[t] = model;
+        of_type[t].perf.alpha_c /= speed;
+        of_type[t].perf.beta_c /= speed;
+        known[t] = (adl_type_model){t == 1 ? NULL : &of_type[t], &limits, NULL, 0, speed};
+    }
     adl_speedup *out;
-    if (adl_speedup_new(&model, &limits, NULL, 0, max_replicas, &out) != ADL_OK) {
+    if (adl_speedup_new_types(known, (size_t)types, max_replicas, &out) != ADL_OK) {
         printf("not ok - random model: %s\n", adl_error());
         abort();
     }
     return out;
+}
+
+static inline adl_speedup *adlt_random_model(adli_rng *rng, int max_replicas)
+{
+    return adlt_random_model_types(rng, max_replicas, 1);
 }
 
 /* Storage for so many nodes and jobs, all zero but for their names. */

@@ -63,7 +63,8 @@ static inline bool train_job_check_ledger(const train_job *job, const char *name
     return good && !adlt_failed;
 }
 
-/* SHARE/starts: no replica was started twice. Fills *out. */
+/* SHARE/starts: no member was started twice. Fills *out: sizes as they were when members started, so those that some
+ * left by are not among them. */
 static inline void train_job_check_starts(const char *name, const char *share, train_end *out)
 {
     enum { GROUPS = 512, RANKS = 16 };
@@ -78,10 +79,11 @@ static inline void train_job_check_starts(const char *name, const char *share, t
     FILE *file = fopen(path, "r");
     while (file && fscanf(file, "%d %d %d\n", &group, &rank, &replicas) == 3) {
         if (group < 0 || group >= GROUPS || rank < 0 || rank >= RANKS || seen[group][rank]++)
-            ADLT_FAIL("%s: restart %d, rank %d started twice", name, group, rank);
+            ADLT_FAIL("%s: restart %d, member %d started twice", name, group, rank);
         else
             sizes[group] = replicas;
         out->starts++;
+        out->most = replicas > out->most ? replicas : out->most;
     }
     if (file)
         fclose(file);

@@ -13,6 +13,7 @@
 #include <ftw.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 enum { ADLT_REPLICAS_MAX = 8 };
@@ -22,6 +23,7 @@ typedef struct adlt_job {
     int restarts;
     double save_interval_s;
     const char *program;
+    const char *world_socket; /* where worlds are opened; NULL: nowhere */
     void *user;
 } adlt_job;
 
@@ -71,6 +73,8 @@ static void adlt_replicas_run(const adlt_job *job, int replicas, void (*body)(ad
         replica->env.master_port = port;
         replica->env.checkpoint_path = job->checkpoint;
         replica->env.restarts = job->restarts;
+        replica->env.world_socket = job->world_socket;
+        replica->env.member = r;
         replica->options = (adl_options)ADL_OPTIONS_INIT;
         replica->options.env = &replica->env;
         replica->options.handle_signals = false;
@@ -96,6 +100,23 @@ static inline void adlt_replicas_expect(const adlt_job *job, int replicas,
     for (int r = 0; r < replicas; r++)
         if (all[r].code != code)
             ADLT_FAIL("rank %d ended with %d, wanted %d: %s", r, all[r].code, code, all[r].error);
+}
+
+/* A port that was free a moment ago, below those that the system hands out for connections meanwhile. */
+static inline int adlt_free_port(void)
+{
+    enum { PORTS = 12000 };
+    static atomic_int next;
+    int fd, port;
+    for (int i = 0; i < PORTS; i++) {
+        port = 20000 + (getpid() * 37 + atomic_fetch_add(&next, 1)) % PORTS;
+        if (adl_group_listen("127.0.0.1", port, &fd, &port) == ADL_OK) {
+            close(fd);
+            return port;
+        }
+    }
+    ADLT_FAIL("no free port in 20000 .. %d", 20000 + PORTS - 1);
+    return 0;
 }
 
 static int adlt_remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)

@@ -140,11 +140,14 @@ static adl_checkpoint *open_store(const char *directory, tensor *tensors, int le
     return store;
 }
 
+/* As with plain writing, what was there before is removed outside the clock. */
 static double save(adl_checkpoint *store)
 {
     double start = adli_monotonic_s();
     MUST(adl_checkpoint_save_all(store));
-    return adli_monotonic_s() - start;
+    double taken = adli_monotonic_s() - start;
+    MUST(adl_checkpoint_flush(store));
+    return taken;
 }
 
 /* Only the stall; the writing is waited for outside the clock. */

@@ -6,7 +6,9 @@
  * First the MNIST tutorial's network (batch 64), then a network that does nothing, which shows the
  * difference itself in microseconds.
  *
- *     bench_runner [STEPS]     default: 300 of each */
+ *     bench_runner [STEPS]                     default: 300 of each
+ *     bench_runner --count SIDE NET STEPS      steps of one side ("hand", "runner"), with the network ("mnist")
+ *                                              or without ("none"), for tools/bench-instructions */
 #include "adaptdl/dataset.h"
 #include "adaptdl/runner.h"
 #include "base/clock.h"
@@ -14,7 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 64, CLASSES = 10, EXAMPLES = 2048, STEPS_MAX = 100000, WARM_UP = 20 };
+enum {
+    BATCH = 64,
+    CLASSES = 10,
+    EXAMPLES = 2048,
+    COUNTED = 512, /* examples for --count: an epoch is 8 steps */
+    STEPS_MAX = 100000,
+    WARM_UP = 20
+};
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -115,7 +124,7 @@ static void make_side(side *to, adl_dataset *set, bool real, adl_runner_options 
     start.log = NULL;
     start.handle_signals = false;
     MUST(adl_init(&start, &to->ctx));
-    data.examples = EXAMPLES;
+    data.examples = adl_dataset_get_info(set).count;
     data.batch_size = BATCH;
     data.part_bytes[0] = adl_dataset_example_size(set) * sizeof(float);
     data.part_bytes[1] = sizeof(int32_t);
@@ -210,6 +219,29 @@ static adl_status turn(void *user, adl_runner *runner)
     return ADL_OK;
 }
 
+/* Trains until the callback stops it. */
+static void run_runner(adl_runner_options *options, const adl_runner_callback *callback)
+{
+    options->loaders[0] = (adl_runner_loader){"train", runner_side.loader};
+    options->loss = adl_runner_nll;
+    options->topk[0] = 1;
+    options->epochs = STEPS_MAX;
+    options->callbacks = callback;
+    options->callback_count = 1;
+    options->console = fopen("/dev/null", "w"); /* lines are written, nobody reads them */
+    adl_status status = adl_runner_train(runner_side.ctx, options);
+    if (status != ADL_EINTR)
+        MUST(status);
+    fclose(options->console);
+}
+
+static void end_hand(void)
+{
+    adl_loader_leave(&batch);
+    adl_epochs_end(&epochs);
+    free_side(&by_hand);
+}
+
 static void compare(adl_dataset *set, bool real, double ms[2])
 {
     adl_runner_options hand = ADL_RUNNER_OPTIONS_INIT, options = ADL_RUNNER_OPTIONS_INIT;
@@ -217,30 +249,55 @@ static void compare(adl_dataset *set, bool real, double ms[2])
     make_side(&by_hand, set, real, &hand);
     make_side(&runner_side, set, real, &options);
     begin_hand(&by_hand, &hand);
-    options.loaders[0] = (adl_runner_loader){"train", runner_side.loader};
-    options.loss = adl_runner_nll;
-    options.topk[0] = 1;
-    options.epochs = STEPS_MAX;
-    options.callbacks = &callback;
-    options.callback_count = 1;
-    options.console = fopen("/dev/null", "w"); /* lines are written, nobody reads them */
-    adl_status status = adl_runner_train(runner_side.ctx, &options);
-    if (status != ADL_EINTR)
-        MUST(status);
+    run_runner(&options, &callback);
     ms[0] = 1e3 * quiet(by_hand.took_s, by_hand.count);
     ms[1] = 1e3 * quiet(runner_side.took_s, runner_side.count);
-    adl_loader_leave(&batch);
-    adl_epochs_end(&epochs);
     free_side(&runner_side);
-    free_side(&by_hand);
-    fclose(options.console);
+    end_hand();
+}
+
+static adl_status stop_in_time(void *user, adl_runner *runner)
+{
+    (void)user;
+    if (adl_runner_steps(runner) >= (uint64_t)wanted)
+        adl_stop(adl_runner_context(runner));
+    return ADL_OK;
+}
+
+/* Steps of one side alone. */
+static int count_steps(const char *which, const char *net)
+{
+    adl_runner_options options = ADL_RUNNER_OPTIONS_INIT;
+    adl_runner_callback callback = {.name = "stop", .batch_begin = stop_in_time};
+    adl_dataset *set;
+    bool runs = strcmp(which, "runner") == 0, real = strcmp(net, "mnist") == 0;
+    if (wanted < 0 || wanted > STEPS_MAX || (!runs && strcmp(which, "hand") != 0) ||
+        (!real && strcmp(net, "none") != 0))
+        return 2;
+    MUST(adl_nn_set_threads(1));
+    MUST(adl_dataset_digits(COUNTED, 1, &set));
+    make_side(runs ? &runner_side : &by_hand, set, real, &options);
+    if (runs) {
+        run_runner(&options, &callback);
+        free_side(&runner_side);
+    } else {
+        begin_hand(&by_hand, &options);
+        for (int i = 0; i < wanted; i++)
+            step_by_hand(&by_hand);
+        end_hand();
+    }
+    adl_dataset_free(set);
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
     adl_dataset *set;
     double real_ms[2], empty_ms[2];
-    wanted = argc > 1 ? atoi(argv[1]) : 300;
+    bool counts = argc == 5 && strcmp(argv[1], "--count") == 0;
+    wanted = counts ? atoi(argv[4]) : argc > 1 ? atoi(argv[1]) : 300;
+    if (counts)
+        return count_steps(argv[2], argv[3]);
     if (wanted < 1 || wanted > STEPS_MAX)
         return 2;
     MUST(adl_nn_set_threads(1));

@@ -136,6 +136,7 @@ export class Mock {
             nodes: this.nodeViews(),
             jobs,
             dashboard: null,
+            disk: this.disk ?? { state: 'ok', freeBytes: 1e12, sizeBytes: 2e12 },
             lastEvent: this.events.length,
         };
     }

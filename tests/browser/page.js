@@ -105,6 +105,22 @@ const tests = {
         await until('a lower number', async () => (await read()) < first);
     }),
 
+    'a disk that fills up is told before it is full': withPage(async (page, mock) => {
+        const disk = page.getByRole('banner').locator('[data-key=disk]');
+        assert.equal(await disk.count(), 0);
+        const told = async (state, freeBytes, text) => {
+            mock.disk = { state, freeBytes, sizeBytes: 2e12 };
+            mock.event('Round', '', 'a round');
+            await until(text, async () => (await disk.allInnerTexts()).join().includes(text));
+        };
+        await told('low', 300 * 2 ** 20, 'almost full, 300 MiB free');
+        await told('full', 5 * 2 ** 20 + 7, 'full, 5 MiB free');
+        assert.doesNotMatch(await disk.innerText(), /almost/);
+        mock.disk = undefined;
+        mock.event('Round', '', 'a round');
+        await until('nothing about the disk', async () => (await disk.count()) === 0);
+    }),
+
     'jobs are a table': withPage(async (page) => {
         const table = page.getByRole('table', { name: 'Jobs' });
         const names = await table.getByRole('columnheader').allInnerTexts();
@@ -362,6 +378,29 @@ const tests = {
             await page.getByRole('img', { name: /^Replicas over time/ }).waitFor();
             const titles = await page.locator('#job-view section:visible h2').allInnerTexts();
             assert.deepEqual(titles.slice(-4), ['Over time', 'Log', 'Decisions', 'Events']);
+        },
+        { hash: JOB },
+    ),
+
+    'a job shows what its replicas use': withPage(
+        async (page, mock) => {
+            const table = page.getByRole('table', { name: 'Use' });
+            assert.equal(await table.isVisible(), false);
+            const job = mock.jobs.find((each) => each.name === 'mnist');
+            job.use = [
+                { rank: 0, cpus: 1.5, memoryBytes: 2 ** 30 },
+                { rank: 1, memoryBytes: 3 * 2 ** 20, gpus: 0.25, gpuMemoryBytes: 2 ** 31 },
+            ];
+            mock.event('JobTrain', 'default/mnist', 'more');
+            await table.waitFor();
+            const text = async (row) => (await table.getByRole('row').nth(row).innerText()).split(/\s*\t\s*|\n+/);
+            assert.deepEqual(await text(0), ['Rank', 'Node', 'Processors', 'Memory', 'GPUs', 'GPU memory']);
+            assert.deepEqual(await text(1), ['0', job.allocation[0], '1.5', '1 GiB', '–', '–']);
+            assert.equal((await text(2)).slice(2).join(), '–,3 MiB,0.25,2 GiB');
+            assert.equal(await overflow(page), 0);
+            job.use = [];
+            mock.event('JobTrain', 'default/mnist', 'over');
+            await until('no table', async () => !(await table.isVisible()));
         },
         { hash: JOB },
     ),

@@ -90,8 +90,10 @@ for s in slow + deaf:
 if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2000:
     print("skip - a_thousand_connections: fewer than 2000 descriptors are allowed")
 else:
-    many = [connect() for _ in range(1000)]
-    good = sum(ask("/healthz", s) == 200 for s in many)
+    many, good = [], 0
+    for _ in range(1000):  # each asks at once: on a busy machine the first are closed as idle before the last have come
+        many.append(connect())
+        good += ask("/healthz", many[-1]) == 200
     print("ok - a_thousand_connections" if good == 1000 else f"not ok - a_thousand_connections: {good} were served")
     for s in many:
         s.close()

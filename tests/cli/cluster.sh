@@ -3,6 +3,7 @@
 #   adaptdl             the program under test, on the private cluster; $tmp: a directory of the test's own
 #   cluster_start [OPTIONS of up], cluster_stop
 #   call ARGS...        runs adaptdl with a time limit: rc, $tmp/out, $tmp/err
+#   at COLUMNS ARGS...  the same on a terminal so wide; fits NAME COLUMNS: what it printed is no wider
 #   check NAME RC [PATTERN...]   of the last call; patterns are of lines of either output
 #   expect NAME RC      the last call's output, masked, is what stands on standard input
 #   ok NAME, not_ok NAME WHY, eventually CONDITION..., job_file NAME COMMAND..., finish
@@ -38,6 +39,7 @@ trap cluster_clean EXIT
 ok() { echo "ok - $1"; }
 not_ok() { echo "not ok - $1: $2"; tail -n 12 "$tmp/out" "$tmp/err" 2>/dev/null | sed 's/^/# /'; failed=1; }
 call() { adaptdl "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; rc=$?; }
+at() { COLUMNS=$1 call "${@:2}"; }
 check() {
     local name=$1 wanted=$2 pattern
     shift 2
@@ -46,6 +48,11 @@ check() {
         cat "$tmp/out" "$tmp/err" | grep -qE -- "$pattern" || { not_ok "$name" "no line matches \"$pattern\""; return 1; }
     done
     ok "$name"
+}
+# What the last call printed is at most so many columns wide.
+fits() { # NAME COLUMNS
+    local wide; wide=$(wc -L <"$tmp/out")
+    [ "$rc" -eq 0 ] && [ "$wide" -le "$2" ] && ok "$1" || not_ok "$1" "exit $rc, $wide columns"
 }
 # Names, times and places that differ from run to run.
 mask() {

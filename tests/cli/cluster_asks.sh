@@ -74,6 +74,8 @@ call exec stays -- no-such-program; check exec_nothing 127 'no-such-program'
 call suspend stays; check suspend 0 '^default/stays suspended'
 suspended() { [ "$(reason stays)" = Suspended ]; }
 eventually suspended && [ "$(phase stays)" = Pending ] && ok it_waits || not_ok it_waits "$(phase stays) $(reason stays)"
+call explain stays; [ "$(tail -n 1 "$tmp/out")" = 'now Pending: Suspended: adaptdl resume lets it go on' ] && ok explain_says_why ||
+    not_ok explain_says_why "$(tail -n 1 "$tmp/out")"
 call down; check down 0
 call up --nodes 1 --slots 4 --interval 1 --config "$tmp/config.yaml"; check up_again 0
 call submit --wait -n other "$tmp/work/train.py"; check others_run 0

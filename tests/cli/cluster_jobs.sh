@@ -17,6 +17,8 @@ adaptdl submit -f - -n piped >"$tmp/out" 2>"$tmp/err" <"$tmp/quick.yaml"; rc=$?
 expect a_job_file_on_standard_input 0 <<<piped
 adaptdl submit --dry-run -n piped2 - >"$tmp/out" 2>"$tmp/err" <"$tmp/quick.yaml"; rc=$?
 expect standard_input_as_the_file 0 <<<piped2
+call submit --dry-run -n alone -f "$tmp/quick.yaml"; expect a_job_file_without_a_directory 0 <<<alone
+call submit -f "$tmp/none.yaml"; check a_job_file_that_is_not_there 2 "$tmp/none.yaml: No such file"
 echo 'kind: [' | adaptdl submit -f - >"$tmp/out" 2>"$tmp/err"; rc=$?
 check mistakes_on_standard_input 2 '^adaptdl submit: -:|standard input'
 mkdir "$tmp/with" && echo x >"$tmp/with/data"
@@ -168,6 +170,10 @@ call cp files:/adaptdl/share/d "$tmp/to"; check cp_a_directory_but_not_its_links
 [ "$(cat "$tmp/to/d/one" "$tmp/to/d/e/two")" = "1
 2" ] && [ ! -e "$tmp/to/d/root/etc" ] && ok cp_copies_the_tree || not_ok cp_copies_the_tree "$(find "$tmp/to")"
 call cp files:/adaptdl/share/d "$tmp/to/other"; [ $rc -eq 1 ] && [ "$(cat "$tmp/to/other/one")" = 1 ] && ok cp_under_another_name || not_ok cp_under_another_name "exit $rc"
+job_file odd sh -c 'mkdir "$ADAPTDL_SHARE_PATH/odd" && cd "$ADAPTDL_SHARE_PATH/odd" && printf 1 >"a b" && printf 2 >z && printf 3 >"$(printf "bad\\377")" && printf 4 >"$(printf "li\\nne")" && mkdir "$(printf "d\\001")"'
+call submit --wait "$tmp/odd.yaml"; call cp odd:/adaptdl/share/odd "$tmp/to"
+check cp_tells_which_names_it_cannot_write 1 'odd/bad. is left out: its name is not UTF-8' 'odd/li' 'ne is left out' 'odd/d. is left out'
+[ "$(cat "$tmp/to/odd/a b")$(cat "$tmp/to/odd/z")$(ls "$tmp/to/odd" | wc -l)" = 122 ] && ok and_copies_the_others || not_ok and_copies_the_others "$(ls "$tmp/to/odd")"
 call cp files:/adaptdl/share/big "$tmp/to/big"; [ "$(stat -c %s "$tmp/to/big")" = 3000000 ] && ok cp_a_large_file || not_ok cp_a_large_file "exit $rc"
 call cp 'files:/adaptdl/share/sp ace/ü&?#%' -; expect cp_to_standard_output_with_an_odd_name 0 <<<ä
 call cp files:/adaptdl/share/d -; check cp_a_directory_to_standard_output 2 'is a directory'

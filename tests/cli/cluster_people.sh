@@ -2,12 +2,6 @@
 # What people tripped over: jobs that cannot run, narrow terminals, messages of several lines, logs of many starts.
 . "$(dirname "$0")/cluster.sh"
 py() { /usr/bin/python3 "$@"; }
-# The last call's lines are at most so many columns wide.
-fits() { # NAME COLUMNS
-    local wide; wide=$(wc -L <"$tmp/out")
-    [ "$rc" -eq 0 ] && [ "$wide" -le "$2" ] && ok "$1" || not_ok "$1" "exit $rc, $wide columns"
-}
-at() { COLUMNS=$1 adaptdl "${@:2}" >"$tmp/out" 2>"$tmp/err" </dev/null; rc=$?; } # WIDTH COMMAND...
 echo "historySeconds: 0.1" >"$tmp/config.yaml"
 cluster_start --nodes 2 --slots 4 --interval 2 --config "$tmp/config.yaml"
 
@@ -30,6 +24,7 @@ ADAPTDL_TOKEN=$token call dashboard --server "${page%/}"; check dashboard_of_a_s
 
 # ---- what was meant ----
 call sumbit; check a_mistyped_command 2 'unknown command "sumbit"; did you mean adaptdl submit\?'
+call subm; check the_beginning_of_a_command 2 'unknown command "subm"; did you mean adaptdl submit\?'
 call ls --all-namespace-s; check a_mistyped_option 2 'option --all-namespace-s is unknown; did you mean --all-namespaces\?'
 call ls --phase; check an_option_without_its_value 2 'option --phase lacks its value'
 call ls --all-namespaces=5; check an_option_with_a_value 2 'option --all-namespaces takes no value'
@@ -60,6 +55,7 @@ call wait same; check messages_have_their_lines 1 '^adaptdl wait: job default/sa
 [ "$(cat "$tmp/out" "$tmp/err" | grep -c Traceback)" -eq 1 ] && ok a_traceback_is_shown_once || not_ok a_traceback_is_shown_once "not so"
 [ "$(adaptdl describe same | grep -c Traceback)" -eq 1 ] && ok also_when_described || not_ok also_when_described "not so"
 call describe smae; check a_mistyped_job 4 'no job default/smae; did you mean same\?'
+call describe scr; check the_beginning_of_a_job 4 'no job default/scr; did you mean script\?'
 call wait typpo; check a_mistyped_job_to_wait_for 4 'did you mean typo\?'
 call ls -o wide; check a_message_in_a_table_is_one_line 0 '^same +Failed .*same traceback before$'
 
@@ -151,6 +147,7 @@ eventually reported || not_ok reports_come "$(adaptdl logs --no-follow reports 2
 [ "$(adaptdl events --job reports | grep -c JobTrain)" -ge 2 ] || not_ok several_reports "not so"
 call describe reports; check reports_are_folded 0 '  batch size .* \(the last of [2-5] reports\)$'
 [ "$(grep -c 'batch size' "$tmp/out")" -eq 1 ] && ok into_one_line || not_ok into_one_line "not so"
+grep -q '^Speed' "$tmp/out" && not_ok no_speed_without_a_measurement "$(grep '^Speed' "$tmp/out")" || ok no_speed_without_a_measurement
 
 # ---- no dashboard, and nodes of an earlier cluster ----
 call delete --all --wait; check delete_everything 0

@@ -23,7 +23,7 @@ mv "$tmp/stage/opt/adaptdl" "$tmp/at" && prefix=$tmp/at
 check nothing_names_the_prefix test -z "$(grep -rlI -e /opt/adaptdl -e "$root" "$prefix" --include=*.pc --include=*.cmake)"
 for file in bin/adaptdl bin/adaptdl-sched bin/adaptdl-keeper include/adaptdl/adaptdl.h lib/libadaptdl.so lib/libadaptdl.a \
     lib/libadaptdl-nn.so lib/libadaptdl-nn.a share/man/man1/adaptdl.1 share/bash-completion/completions/adaptdl \
-    share/zsh/site-functions/_adaptdl; do
+    share/zsh/site-functions/_adaptdl share/fish/vendor_completions.d/adaptdl.fish; do
     [ -s "$prefix/$file" ] || not_ok installed_files "$file is missing"
 done
 check the_installed_program_runs "$prefix/bin/adaptdl" version

@@ -59,7 +59,8 @@ want gives_up_after_restarts 3 "$rc"
 want restarts_are_counted "0 1 2" "$(sed 's/.* //' "$tmp/out" | sort -u | xargs)"
 call run --max-restarts 5 -- sh -c '[ $ADAPTDL_NUM_RESTARTS = 2 ]'
 want restarts_until_it_works 0 "$rc"
-call run --grace 1 -n 2 -- sh -c '[ $ADAPTDL_REPLICA_RANK = 0 ] && sleep 0.5 && exit 4; trap "" TERM; while :; do sleep 0.1; done'
+call run --grace 1 -n 2 -- sh -c '[ $ADAPTDL_REPLICA_RANK = 0 ] && { until [ -e '"$tmp"'/deaf ]; do sleep 0.02; done; exit 4; }
+    trap "" TERM; : >'"$tmp"'/deaf; while :; do sleep 0.1; done'
 want those_that_do_not_leave_are_killed 4 "$rc"
 has and_that_is_said "did not leave within 1 s: killed" "$err"
 call run -- "$tmp/no-such-program"
@@ -82,8 +83,9 @@ for signal in INT TERM HUP; do
 done
 # a stop request is for the program alone: what loads its data must live until it has saved
 for signal in INT TERM; do
-    "$adaptdl" run -q -n 2 -- sh -c 'sh -c "trap \"echo worker asked\" TERM INT; echo up; while kill -0 $$ 2>/dev/null; do sleep 0.05; done" &
-        trap "echo saved; exit 143" TERM INT; while :; do sleep 0.05; done' >"$tmp/out" 2>/dev/null &
+    "$adaptdl" run -q -n 2 -- sh -c 'trap "echo saved; exit 143" TERM INT
+        sh -c "trap \"echo worker asked\" TERM INT; echo up; while kill -0 $$ 2>/dev/null; do sleep 0.05; done" &
+        while :; do sleep 0.05; done' >"$tmp/out" 2>/dev/null &
     pid=$!
     wait_for "$tmp/out" up 2
     kill -$signal $pid
@@ -137,13 +139,13 @@ touch "$tmp/noticed"
 wait $pid
 want a_silent_replica_is_killed_at_once 0 "$?"
 has and_that_is_said_too "replica 0 was stopped and cannot answer: killed" "$(cat "$tmp/err")"
-"$adaptdl" run -q -n 2 -- sh -c 'echo $$; trap "" TERM INT; sleep 1000 & wait; wait' >"$tmp/out" 2>/dev/null &
+"$adaptdl" run -q -n 2 -- sh -c 'trap "" TERM INT; echo $$; sleep 1000 & wait; wait' >"$tmp/out" 2>/dev/null &
 pid=$!
 wait_for "$tmp/out" '\[' 2
 kill -9 $pid
 wait $pid 2>/dev/null
 gone=no
-for _ in $(seq 200); do
+for _ in $(seq 1500); do
     alive=0
     for child in $(sed 's/.* //' "$tmp/out"); do kill -0 "$child" 2>/dev/null && alive=1; done
     [ $alive = 0 ] && gone=yes && break

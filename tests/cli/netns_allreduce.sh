@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Replicas on different "machines": network namespaces joined by a bridge, each with an address of its
-# own, and where it matters a boot id or a /dev/shm of its own. Checks the ring across them, the choice of
-# transport, a replica that is killed, and a cable that is pulled. Needs root and iproute2.
+# own, and where it matters a boot id or a /dev/shm of its own. Checks the ring across them, shared memory
+# within machines and rings between them, the choice of transport, a replica that is killed, and a cable
+# that is pulled. Needs root and iproute2.
 set -u
 bin=${ADAPTDL_BIN:-build/release/bin}
 helper=$(dirname "$bin")/helpers/helper_allreduce
 tag=adl$$
-names=(ring_across_machines shared_memory_on_one_machine tcp_when_a_boot_id_differs
+names=(ring_across_machines shared_memory_on_one_machine both_when_a_boot_id_differs
     no_shared_memory_between_machines tcp_when_dev_shm_is_not_shared
-    killed_on_another_machine pulled_cable)
+    killed_on_another_machine pulled_cable several_replicas_on_each_machine uneven_machines
+    other_machines_without_shared_memory killed_among_several pulled_cable_of_several)
 skip() { for name in "${names[@]}"; do echo "skip - $name: $1"; done; exit 0; }
 command -v ip >/dev/null || skip "no ip command (iproute2)"
 [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
@@ -79,8 +81,8 @@ start 47004 8 auto
 all '^done shm 8$'
 result shared_memory_on_one_machine $?
 start 47005 8 auto "$other_boot"
-all '^done tcp 8$'
-result tcp_when_a_boot_id_differs $?
+all '^done tiers 8$'
+result both_when_a_boot_id_differs $?
 start 47006 8 shm "$other_boot"
 all '^failed reducer: reducer: no shared memory: rank 0 is on .*, rank 2 on '
 result no_shared_memory_between_machines $?
@@ -102,4 +104,63 @@ wait "${pids[@]}"
 grep -q 'rank 2 died: .*silent' "$tmp/0" && grep -q 'rank 2 died: .*silent' "$tmp/1" &&
     grep -q 'rank 0 died: .*silent' "$tmp/2"
 result pulled_cable $?
+
+# begin PORT ROUNDS PLACES [COMMAND]: a replica for each digit of PLACES, on the machine of that number;
+# every machine has a boot id of its own. The command runs first on machine 1.
+begin() {
+    pids=()
+    rm -f "$tmp"/[0-6]
+    places=$3
+    for ((r = 0; r < ${#places}; r++)); do
+        : >"$tmp/$r"
+        local at=${places:r:1} first=:
+        [ "$at" -eq 1 ] && first=${4:-:}
+        echo "0000000$at-89ab-cdef-0123-456789abcdef" >"$tmp/boot_id$at"
+        ip netns exec "$tag-$at" sh -c "mount --bind $tmp/boot_id$at /proc/sys/kernel/random/boot_id; $first
+            exec timeout -s KILL 120 $helper $r ${#places} 10.99.0.1 $1 $2 auto" >"$tmp/$r" 2>&1 &
+        pids+=($!)
+    done
+}
+count() { cat "$tmp"/[0-6] 2>/dev/null | grep -c "$1"; }
+everyone() { wait "${pids[@]}"; [ "$(count "$1")" -eq ${#places} ]; }
+all_run() {
+    for _ in $(seq 600); do
+        [ "$(count '^running ')" -eq ${#places} ] && return 0
+        sleep 0.1
+    done
+    return 1
+}
+report() { # as result, for all of them
+    if [ "$2" -eq 0 ]; then
+        echo "ok - $1"
+    else
+        echo "not ok - $1: $(tail -q -n 1 "$tmp"/[0-6] | tr '\n' '|')"; failed=1
+    fi
+}
+
+ip -n "$tag-hub" link set port2 up
+begin 47011 12 001122
+everyone '^done tiers 12$'
+report several_replicas_on_each_machine $?
+begin 47012 12 0211012
+everyone '^done tiers 12$'
+report uneven_machines $?
+begin 47013 8 00011 "mount -t tmpfs tmpfs /dev/shm"
+everyone '^done tcp 8$'
+report other_machines_without_shared_memory $?
+
+begin 47014 0 00111
+all_run
+kill -KILL "$(sed -n 's/^running //p' "$tmp/4")" # one that carries nothing
+wait "${pids[@]}" 2>/dev/null
+[ "$(count 'rank 4 died')" -eq 4 ]
+report killed_among_several $?
+
+begin 47015 0 0011
+all_run
+ip -n "$tag-hub" link set port1 down
+wait "${pids[@]}" 2>/dev/null
+grep -q 'died: .*silent' "$tmp/0" && grep -q 'died: .*silent' "$tmp/1" &&
+    grep -q 'rank 0 died: .*silent' "$tmp/2" && grep -q 'rank 0 died: .*silent' "$tmp/3"
+report pulled_cable_of_several $?
 exit $failed

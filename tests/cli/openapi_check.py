@@ -9,8 +9,8 @@ import yaml
 
 BIN = sys.argv[1]
 SPEC = yaml.safe_load(open("docs/openapi.yaml"))
-# Not provoked here: overload and failing disks are tests/unit/test_httpd.c's and test_core.c's.
-UNPROVOKED = {"429", "500", "503"}
+# Not provoked here: overload and failing disks are tests/unit/test_httpd_hostile.c's and test_core.c's.
+UNPROVOKED = {"429", "500", "503", "507"}
 failed = 0
 
 
@@ -166,6 +166,13 @@ def submit_and_look(c):
     c.call("listJobs", 200)
     c.call("listJobs", 200, params={"namespace": "default", "phase": "Running"})
     c.call("listJobs", 400, params={"phase": "Sleeping"})
+    tag = c.call("listJobs", 200, params={"namespace": "nobody", "phase": "Pending,Running"}).headers["ETag"]
+    c.call("listJobs", 304, params={"namespace": "nobody"}, headers={"If-None-Match": tag})
+    c.call("listJobs", 200, params={"fields": "name,phase", "limit": 1})
+    c.call("listJobs", 410, params={"continue": "1-1"})
+    c.call("deleteJobs", 400)
+    c.call("deleteJobs", 401, params={"namespace": "nobody"}, token=False)
+    c.call("deleteJobs", 202, params={"namespace": "nobody"})
     done = wait_phase(c, "hello", ("Succeeded", "Failed"))
     wait_phase(c, "runner", ("Running",))
     report("a_job_runs", [] if done["phase"] == "Succeeded" else [done["message"]])
@@ -209,8 +216,14 @@ def asks(c):
     wait_phase(c, "asked", ("Pending",))
     c.call("resumeJob", 202, asked)
     wait_phase(c, "asked", ("Running",))
+    c.call("scaleJob", 202, asked, params={"replicas": 2})
+    c.call("scaleJob", 202, asked, params={"auto": 1})
+    c.call("scaleJob", 400, asked, params={"replicas": 0})
+    c.call("scaleJob", 400, asked)
     c.call("cancelJob", 202, asked)
     found = wait_phase(c, "asked", ("Failed",))
+    c.call("scaleJob", 409, asked, params={"replicas": 2})
+    c.call("scaleJob", 404, none, params={"replicas": 2})
     report("a_job_is_suspended_and_cancelled", [] if found["reason"] == "Cancelled" else [found])
     again = c.call("rerunJob", 201, asked).json()["name"]
     c.call("deleteJob", 202, {"namespace": "default", "name": again})
@@ -245,6 +258,18 @@ def replicas(c):
     c.call("discover", 400, {**runner, "group": "x"})
     c.call("discover", 403, {"namespace": "default", "name": "hello", "group": 0}, token=token)
     c.call("discover", 404, {"namespace": "default", "name": "none", "group": 0})
+    hello = {"namespace": "default", "name": "hello"}
+    c.call("getWorld", 200, runner, params={"scheduler": "none"}, token=token)
+    c.call("getWorld", 400, runner, params={"after": "x"})
+    c.call("getWorld", 403, hello, token=token)
+    c.call("getWorld", 404, {"namespace": "default", "name": "none"})
+    c.call("getWorld", 409, runner, params={"restarts": 77})
+    says = {"restarts": 0, "member": 0, "says": ["able", "entered 0", "what is this"]}
+    c.call("putWorld", 200, runner, json=says, token=token)
+    c.call("putWorld", 400, runner, json={**says, "says": [7]})
+    c.call("putWorld", 400, runner, json={"says": []})
+    c.call("putWorld", 403, hello, json=says, token=token)
+    c.call("putWorld", 404, {"namespace": "default", "name": "none"}, json=says)
     c.call("putHints", 200, runner, json=HINTS)
     c.call("putHints", 200, runner, json=HINTS, token=token)
     c.call("putHints", 400, runner, json={"initBatchSize": "many"})
@@ -253,6 +278,13 @@ def replicas(c):
     c.call("putHints", 413, runner, data=b" " * (5 << 20))
     train = c.call("getJob", 200, runner).json()["train"]
     report("hints_show_up", [] if train and train["batchSize"] == 64 else [train])
+    use = []
+    for _ in range(600):  # the scheduler looks every few seconds
+        use = c.call("getJob", 200, runner).json()["use"]
+        if use:
+            break
+        time.sleep(0.1)
+    report("use_shows_up", [] if use and use[0]["memoryBytes"] > 0 else [use])
     told = {"restart": 0, "points": [{"name": "loss", "step": 4, "time": 1.6e9, "value": 0.25},
                                      {"name": "loss", "step": 5, "time": 1.7e9, "value": None}]}
     c.call("putReports", 200, runner, json=told)
@@ -344,11 +376,15 @@ def end(c, state):
     c.call("submitJob", 201, json=job("late", "sleep 600"))
     wait_phase(c, "late", ("Running",))
     parts = {"namespace": "default", "name": "late", "group": 5}
-    waiting = threading.Thread(target=lambda: c.call("discover", 408, parts, problems=problems))
-    waiting.start()
+    world = {"namespace": "default", "name": "late"}
+    waiting = [threading.Thread(target=lambda: c.call("discover", 408, parts, problems=problems)),
+               threading.Thread(target=lambda: c.call("getWorld", 408, world, params={"after": 9}, problems=problems))]
+    for thread in waiting:
+        thread.start()
     time.sleep(1)
     c.daemon.stop()
-    waiting.join(60)
+    for thread in waiting:
+        thread.join(60)
     report("long_polls_end_with_the_server", problems)
     c.daemon = Daemon(state, "--interval", "1")
     for name in ("late", "runner"):  # nothing is left running

@@ -18,4 +18,4 @@ handed() { PATH=$dir:$PATH "$ADAPTDL_BIN/adaptdl" ray "$@"; }
 check arguments_and_status_are_handed_over 7 '<submit><-f><a b.py><--help><--><-x>' handed submit -f 'a b.py' --help -- -x
 check not_installed 1 'adaptdl-ray is not installed; it comes with: pip install adaptdl-ray' \
     env PATH=/nowhere "$ADAPTDL_BIN/adaptdl" ray list
-check no_command 2 'expected submit, attach, stop, status or list' "$ADAPTDL_BIN/adaptdl" ray
+check no_command 2 'expected submit, attach, stop, status, list or trials' "$ADAPTDL_BIN/adaptdl" ray

@@ -90,6 +90,13 @@ printf 'nodes:\n- {name: a, resources: {pods: 1}}\n' >"$tmp/nodes.yaml"
 run --state "$state" --nodes-file "$tmp/nodes.yaml" --daemonize
 check daemonize 0 "^ready unix:$state/adaptdl.sock$"
 run --state "$state"; check one_daemon_to_a_directory 1 'in use by another daemon \(process [0-9]+\)'
+# A child that a killed daemon was just starting has the lock as well, for a moment: nobody must try again for that.
+mkdir -m 700 "$tmp/forked"; sleep 0 & wait $!
+(umask 077; echo $! >"$tmp/forked/adaptdl-sched.pid")
+(flock 9; touch "$tmp/held"; sleep 1) 9<"$tmp/forked/adaptdl-sched.pid" &
+until [ -e "$tmp/held" ]; do sleep 0.01; done
+run --state "$tmp/forked" --daemonize; check the_lock_of_a_killed_daemon 0 "^ready unix:$tmp/forked/adaptdl.sock$"
+stop "$tmp/forked"
 submit one '[sh, -c, "trap \"exit 143\" TERM; while :; do sleep 0.1; done"]'
 expect job_runs jobs/default/one '"phase":"Running"'
 replica=$(pgrep -f "^sh -c trap .exit 143. TERM" | head -n 1)

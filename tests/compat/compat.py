@@ -8,6 +8,7 @@ import ast
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,9 +41,11 @@ def told(fine, name, why=""):
     print(f"ok - {name}" if fine else f"not ok - {name}: {why}", flush=True)
 
 
-def run(program, replicas, lib, **variables):
-    """What each replica printed as results; an error's text instead of a dict when one failed."""
-    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
+def run(program, replicas, lib, folder=None, status=0, **variables):
+    """What each replica printed as results; an error's text instead of a dict when one failed. folder: that of the
+    checkpoints, status: what each is to exit with."""
+    with socket.socket() as free, tempfile.TemporaryDirectory() as temporary:
+        folder = folder or temporary
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
@@ -53,7 +56,7 @@ def run(program, replicas, lib, **variables):
                        ADAPTDL_REPLICA_RANK=str(rank), ADAPTDL_NUM_REPLICAS=str(replicas), ADAPTDL_NUM_NODES="1",
                        ADAPTDL_CHECKPOINT_PATH=folder, **variables)
             # Files, not pipes: a replica whose pipe is full while another one is read waits for ever, and all with it.
-            files.append(open(pathlib.Path(folder, f"output-{rank}"), "w+"))
+            files.append(open(pathlib.Path(temporary, f"output-{rank}"), "w+"))
             processes.append(subprocess.Popen([os.environ["ADL_COMPAT_PYTHON"], HERE / f"{program}.py"], env=env,
                                               stdout=files[rank], stderr=subprocess.STDOUT))
         try:
@@ -67,8 +70,8 @@ def run(program, replicas, lib, **variables):
                 process.wait()
         outputs = [tail(file, None) for file in files]
     for process, output in zip(processes, outputs):
-        if process.returncode != 0:
-            return output[-1500:]
+        if process.returncode != status:
+            return f"exit status {process.returncode}: {output[-1500:]}"
     return [{m[1]: ast.literal_eval(m[2]) for m in re.finditer(r"^RESULT (.+?) (?=[-\d(\[{'\"TFN])(.*)$", output, re.M)}
             for output in outputs]
 
@@ -108,6 +111,24 @@ def compare(program, replicas):
     told(not differ, name, "; ".join(differ)[:800])
 
 
+def taken_over(replicas):
+    """What the original has saved, the original and ours go on from, to the same end."""
+    name = f"a checkpoint of the original on {replicas} replicas"
+    ends, corrected = [], {"ADL_COMPAT_FIRST_STEP": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        begun = run("checkpoint", replicas, None, folder, 143, ADL_COMPAT_STOP="14", **corrected)
+        if isinstance(begun, str):
+            return told(False, name, "it was not stopped as asked: " + begun.replace("\n", " | "))
+        for lib, variables in ((None, corrected), (os.environ["ADL_PYTHON_LIB"], {})):
+            copy = pathlib.Path(folder, "ours" if lib else "theirs")
+            shutil.copytree(pathlib.Path(folder, "checkpoint-0"), copy / "checkpoint-0")
+            ends.append(run("checkpoint", replicas, lib, copy, ADAPTDL_NUM_RESTARTS="1", **variables))
+            if isinstance(ends[-1], str):
+                return told(False, name, ("ours: " if lib else "the original: ") + ends[-1].replace("\n", " | "))
+    differ = differences(*ends) + ["nothing was restored"] * (not ends[0][0].get("restored"))
+    told(not differ, name, "; ".join(differ)[:800])
+
+
 def unit_tests():
     """The original's own, on a copy of our package beside which they lie."""
     with tempfile.TemporaryDirectory() as folder:
@@ -129,10 +150,10 @@ def unit_tests():
          ", ".join(sorted(others)) or done.stdout[-400:].replace("\n", " | "))
 
 
-for each in sys.argv[1:] or [*PROGRAMS, "unit-tests"]:
+for each in sys.argv[1:] or [*PROGRAMS, "checkpoint", "unit-tests"]:
     if each == "unit-tests":
         unit_tests()
         continue
     for count in (1, 2):
-        compare(each, count)
+        taken_over(count) if each == "checkpoint" else compare(each, count)
 sys.exit(1 if failed else 0)

@@ -219,6 +219,36 @@ TEST(gpus_stay_with_their_nodes)
     CLOSE();
 }
 
+/* Who joins others is told so, and where their next rank 0 listens is nobody else's place. */
+TEST(members_that_join_know_it_and_meet_somewhere)
+{
+    static const char script[] = "echo member $ADAPTDL_MEMBER joins $ADAPTDL_JOIN.; sleep 100";
+    adli_member_start one = {.member = 4, .rank = 1, .node = "b"};
+    adli_start spec;
+    char address[64];
+    int ports[40];
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, script));
+    adlt_spec("job", 1, 2, script, &spec);
+    spec.members = &one;
+    spec.count = 1;
+    spec.joins = true;
+    CHECK_OK(backend->ops->start(backend->self, &spec));
+    CHECK(adlt_wait_log(site, "job", 1, 0, "member 0 joins 0."));
+    CHECK(adlt_wait_log(site, "job", 1, 4, "member 4 joins 1."));
+    for (int i = 0; i < 40; i++) {
+        CHECK_OK(backend->ops->meet(backend->self, &(adli_meet){"job", 1, 0, "a"}, address,
+                                    sizeof address, &ports[i]));
+        CHECK(ports[i] > 1023 && address[0]);
+        for (int k = 0; k < i; k++)
+            CHECK(ports[k] != ports[i]);
+    }
+    CHECK_FAILS(backend->ops->meet(backend->self, &(adli_meet){"job", 1, 0, "nowhere"}, address,
+                                   sizeof address, &ports[0]),
+                ADL_ENOENT, "nowhere");
+    CLOSE();
+}
+
 TEST(no_nodes_at_all_are_refused)
 {
     OPEN();

@@ -1,7 +1,7 @@
 /* Resizing in place, as a user sees it: random histories of `adaptdl run` with real processes that are grown, shrunk,
  * replaced, killed (rank 0 too, new ones while they join) and stopped by SIGSTOP, until the program is finished. Its
  * model is its ledger (helper_elastic.c): every example of every epoch was applied exactly once, and what was learned
- * is what an undisturbed run learns, within the order of sums.
+ * is what an undisturbed run learns, within the order of sums. In two of three, accumulators count the examples, too.
  *
  *     test_elastic       ADL_ELASTIC_SEQUENCES (10; 4 under sanitizers) histories from ADL_ELASTIC_SEED (1) on;
  *                        ADL_ELASTIC_VERBOSE=1 shows what each run printed */
@@ -30,7 +30,7 @@ typedef struct history {
     uint64_t seed;
     adli_rng rng;
     char directory[64], name[64], program[512], launcher[512];
-    int epochs, examples, step_us, calls, load_us, replicas;
+    int epochs, examples, step_us, calls, load_us, sums, replicas;
     pid_t run;
     pid_t stopped; /* one that goes on some time, if it was not ended before; 0: none */
     double stopped_s;
@@ -58,13 +58,14 @@ static void path_of(const history *one, const char *name, char *out, size_t size
 
 static void start_run(history *one)
 {
-    char words[6][32], replicas[16], checkpoint[128], log[128];
+    char words[7][32], replicas[16], checkpoint[128], log[128];
     snprintf(words[0], 32, "epochs=%d", one->epochs);
     snprintf(words[1], 32, "examples=%d", one->examples);
     snprintf(words[2], 32, "step_us=%d", one->step_us);
     snprintf(words[3], 32, "calls=%d", one->calls);
     snprintf(words[4], 32, "load_us=%d", one->load_us);
     snprintf(words[5], 32, "batch=%d", BATCH);
+    snprintf(words[6], 32, "sums=%d", one->sums);
     snprintf(replicas, sizeof replicas, "%d", one->replicas);
     path_of(one, "checkpoint", checkpoint, sizeof checkpoint);
     path_of(one, "log", log, sizeof log);
@@ -79,7 +80,7 @@ static void start_run(history *one)
     setenv("ADAPTDL_PEER_TIMEOUT", "2", 1);
     execl(one->launcher, one->launcher, "run", "-v", "-n", replicas, "--name", one->name,
           "--checkpoint", checkpoint, "--max-restarts", "100", "--", one->program, words[0],
-          words[1], words[2], words[3], words[4], words[5], (char *)NULL);
+          words[1], words[2], words[3], words[4], words[5], words[6], (char *)NULL);
     _exit(127);
 }
 
@@ -294,6 +295,7 @@ static void choose(history *one, uint64_t seed)
     one->calls = (int)adli_rng_below(&one->rng, 2);
     one->load_us = adli_rng_range(&one->rng, 0, 100000);
     one->replicas = adli_rng_range(&one->rng, 1, R_MAX);
+    one->sums = (int)adli_rng_below(&one->rng, 3);
     strcpy(one->directory, adlt_tempdir());
     snprintf(one->name, sizeof one->name, "elastic-%ld-%llu", (long)getpid(),
              (unsigned long long)seed);

@@ -6,12 +6,14 @@
 #include "base/clock.h"
 
 #define JOBS   "/apis/adaptdl.petuum.com/v1/namespaces/default/adaptdljobs"
+#define LEASE  "/apis/coordination.k8s.io/v1/namespaces/default/leases/adaptdl-sched"
 #define UID(n) "0000000" #n "-0000-0000-0000-000000000000"
 
 typedef struct site {
     adlt_fake fake;
     cluster sched;
     char kubeconfig[128];
+    const char *config; /* more of it; NULL: nothing */
     /* the fault */
     /* Which of the requests that change something kills the operator; 0: none. */
     atomic_int nth;
@@ -56,6 +58,7 @@ static void start_sched(site *s)
         fputs("intervalSeconds: 1\nretryPauseSeconds: 0.1\nkubernetes: {listen: \"127.0.0.1:0\", "
               "supervisorUrl: \"http://10.0.0.1:8080\"}\n",
               file);
+        fputs(s->config ? s->config : "", file);
         fclose(file);
     }
     const char *const flags[] = {"--config", config, "--backend", "kubernetes", NULL};
@@ -251,6 +254,33 @@ TEST(a_deleted_job_gives_way_to_another_of_its_name)
     close_site(s);
 }
 
+static int count_renewals(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    if (done && strcmp(method, "PUT") == 0 && strstr(path, "/leases/"))
+        atomic_fetch_add(&s->seen, 1);
+    return 0;
+}
+
+/* The clock of what is started next is set ten years ahead. */
+static void set_clock_ahead(const cluster *of)
+{
+#ifndef __SANITIZE_ADDRESS__ /* whose own library wants to be the first */
+    char path[160];
+    snprintf(path, sizeof path, "%s/clock", of->state);
+    FILE *file = fopen(path, "w");
+    if (file) {
+        fprintf(file, "%d\n", 10 * 365 * 86400);
+        fclose(file);
+    }
+    setenv("FAKE_CLOCK", path, 1);
+    setenv("LD_PRELOAD", cluster_program("helpers/fake_clock.so"), 1);
+#else
+    (void)of;
+#endif
+}
+
+/* Whose clock is ahead by years must wait as well: a Lease lapses by time that passes. */
 TEST(a_second_operator_waits_and_takes_over)
 {
     site *s = open_site();
@@ -261,7 +291,20 @@ TEST(a_second_operator_waits_and_takes_over)
     CHECK(wait_phase(s, "one", "Running"));
     cluster first = s->sched;
     s->sched = other;
+    set_clock_ahead(&other);
     start_sched(s);
+    unsetenv("LD_PRELOAD");
+    s->fake.hook = count_renewals;
+    s->fake.hook_user = s;
+    for (double until_s = adli_monotonic_s() + 120;
+         atomic_load(&s->seen) < 3 && adli_monotonic_s() < until_s;)
+        usleep(5000);
+    CHECK(atomic_load(&s->seen) >= 3); /* the other has looked meanwhile */
+    CHECK(waitpid(first.daemon, NULL, WNOHANG) == 0);
+    json_t *lease = adlt_fake_get(&s->fake, LEASE);
+    CHECK_INT(
+        json_integer_value(json_object_get(json_object_get(lease, "spec"), "leaseTransitions")), 1);
+    json_decref(lease);
     submit(s, "two", UID(6));
     kill(first.daemon, SIGKILL);
     waitpid(first.daemon, NULL, 0);
@@ -352,9 +395,7 @@ static int live_with_a_kill(int nth, bool after)
     if (atomic_load(&s->killed)) {
         kill_sched(s, SIGKILL);
         /* whoever held the lease is dead: it is free at once */
-        adlt_fake_put(&s->fake,
-                      "/apis/coordination.k8s.io/v1/namespaces/default/leases/adaptdl-sched",
-                      "{\"spec\":{\"holderIdentity\":\"\"}}");
+        adlt_fake_put(&s->fake, LEASE, "{\"spec\":{\"holderIdentity\":\"\"}}");
         atomic_store(&s->killed, false);
         start_sched(s);
         if (!running)
@@ -390,4 +431,59 @@ TEST(killed_at_any_request_it_goes_on)
         for (int after = 0; after < 2 && !adlt_failed; after++)
             live_with_a_kill(nth, after);
     printf("info - killed before and after each of %d requests\n", whole);
+}
+
+/* ---- a cluster that grows and shrinks ---- */
+
+#define HOLDERS "pods/default/adaptdl-placeholder-"
+
+static bool wait_holders(site *s, int count)
+{
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s;) {
+        if (adlt_fake_count(&s->fake, HOLDERS) == count)
+            return true;
+        usleep(5000);
+    }
+    printf("info - %d placeholders\n", adlt_fake_count(&s->fake, HOLDERS));
+    return false;
+}
+
+/* As an autoscaler does for a placeholder that found no node. */
+static void add_node(site *s, const char *name, const char *holder)
+{
+    char path[200], text[100];
+    adlt_fake_node(&s->fake, name);
+    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/adaptdl-placeholder-%s", holder);
+    snprintf(text, sizeof text,
+             "{\"spec\":{\"nodeName\":\"%s\"},\"status\":{\"phase\":\"Running\"}}", name);
+    adlt_fake_put(&s->fake, path, text);
+}
+
+TEST(nodes_are_asked_for_from_none_and_let_go)
+{
+    char reason[64] = "";
+    site *s = open_site();
+    REQUIRE(s);
+    s->config = "autoscale: {maxNodes: 3, image: own}\n";
+    adlt_fake_remove(&s->fake, "/api/v1/nodes/a");
+    adlt_fake_remove(&s->fake, "/api/v1/nodes/b");
+    start_sched(s);
+    submit(s, "hello", UID(1)); /* two replicas, a node each */
+    CHECK(wait_phase(s, "hello", "Pending"));
+    CHECK(wait_holders(s, 1)); /* nobody knows yet what a node is */
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s;) {
+        read_status(s, "hello", "reason", reason, sizeof reason);
+        if (strcmp(reason, "WaitingForNodes") == 0)
+            break;
+        usleep(5000);
+    }
+    CHECK_STR(reason, "WaitingForNodes");
+    add_node(s, "a", "0");
+    CHECK(wait_holders(s, 3)); /* two are needed; with three they are not all in use */
+    add_node(s, "b", "1");
+    CHECK(wait_phase(s, "hello", "Running"));
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_phase(s, "hello", "Succeeded"));
+    CHECK(wait_holders(s, 0));
+    close_site(s);
 }

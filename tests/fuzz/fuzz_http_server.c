@@ -1,5 +1,5 @@
 /* Arbitrary bytes to a real server through a Unix socket, in two pieces: whatever comes, the connection
- * ends and the next one is served. This drives libmicrohttpd's parser together with our callbacks. */
+ * ends and the next one is served, and what is refused is refused in JSON. This drives libmicrohttpd's parser together with our callbacks. */
 #include "httpd/httpd.h"
 
 #include <errno.h>
@@ -73,13 +73,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         shutdown(fd, SHUT_WR);
     for (;;) {
         struct pollfd wait = {fd, POLLIN, 0};
-        int ready = poll(&wait, 1, 5000);
+        int ready = poll(&wait, 1, 60000);
         if (ready < 0 && errno == EINTR) /* by the fuzzer's own clock */
             continue;
         if (ready <= 0)
             abort(); /* neither an answer nor an end */
-        if (recv(fd, answer, sizeof answer, 0) <= 0)
+        ssize_t got = recv(fd, answer, sizeof answer, 0);
+        if (got <= 0)
             break;
+        if (got > 9 && memcmp(answer, "HTTP/1.1 4", 10) == 0 &&
+            !memmem(answer, (size_t)got, "application/json", 16))
+            abort(); /* a refusal in other words than ours */
     }
     close(fd);
     return 0;

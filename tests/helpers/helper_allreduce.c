@@ -73,12 +73,13 @@ int main(int argc, char **argv)
             fflush(stdout);
         }
     }
-    bool shm = reducer && adl_reducer_transport(reducer) == ADL_TRANSPORT_SHM;
+    static const char *const names[] = {"auto", "shm", "tcp", "none", "tiers"};
+    const char *name = reducer ? names[adl_reducer_transport(reducer)] : "";
     adl_reducer_free(reducer);
     if (!bad && adl_group_close(group, 30000) != ADL_OK)
         bad = fail("close");
     adl_group_free(group);
     if (!bad)
-        printf("done %s %d\n", shm ? "shm" : "tcp", done);
+        printf("done %s %d\n", name, done);
     return bad;
 }

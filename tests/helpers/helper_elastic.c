@@ -2,13 +2,16 @@
  * a step with that example is applied. What the parameters are at the end is what was applied, whatever happened to the
  * replicas meanwhile.
  *
- *     helper_elastic NAME=NUMBER...   epochs, examples, batch (over all replicas), step_us, calls (1: collective calls
- *                                     of the program's own outside the loops), load_us (before the first epoch)
+ *     helper_elastic NAME=NUMBER...   epochs, examples, batch (over all replicas), step_us, example_us (the time
+ *                                     that a step and each of its examples take), calls (1: collective calls
+ *                                     of the program's own outside the loops), load_us (before the first epoch), sums (1: examples
+ *                                     are counted by an accumulator, in training and in a loop after it; 2: after the step)
  *
  * Rank 0 writes SHARE/ledger at the end: "replicas N steps S loss L", then a line of counts for each epoch. Each process
  * appends "RESTARTS MEMBER PID JOINS" to SHARE/starts, and "MEMBER JOINED" to it when it is in its first epoch. */
 #include "words.h"
 
+#include "adaptdl/accumulator.h"
 #include "adaptdl/context.h"
 #include "adaptdl/dp.h"
 #include "adaptdl/epoch.h"
@@ -24,7 +27,7 @@
 enum { WEIGHTS = 32 };
 
 typedef struct plan {
-    int epochs, examples, batch, step_us, calls, load_us;
+    int epochs, examples, batch, step_us, example_us, calls, load_us, sums;
 } plan;
 
 typedef struct model {
@@ -33,14 +36,16 @@ typedef struct model {
     adl_param param[2];
     adl_optim *optim;
     adl_dp *dp;
-    adl_loader *loader;
+    adl_loader *loader, *test;
+    adl_accumulator *sums;
 } model;
 
 static bool read_plan(int argc, char **argv, plan *out)
 {
-    const adlt_word words[] = {{"epochs", &out->epochs}, {"examples", &out->examples},
-                               {"batch", &out->batch},   {"step_us", &out->step_us},
-                               {"calls", &out->calls},   {"load_us", &out->load_us}};
+    const adlt_word words[] = {{"epochs", &out->epochs},         {"examples", &out->examples},
+                               {"batch", &out->batch},           {"step_us", &out->step_us},
+                               {"example_us", &out->example_us}, {"calls", &out->calls},
+                               {"load_us", &out->load_us},       {"sums", &out->sums}};
     *out = (plan){.epochs = 3, .examples = 120, .batch = 12};
     return adlt_read_words(argc, argv, words, sizeof words / sizeof words[0]) && out->epochs > 0 &&
            out->examples > 0 && out->batch > 0;
@@ -79,7 +84,13 @@ static adl_status prepare(adl_context *ctx, const plan *job, model *one)
         parallel.optim = adl_optim_get_ops(one->optim);
         status = adl_dp_new(ctx, &parallel, &one->dp);
     }
-    return status == ADL_OK ? adl_loader_new(ctx, &load, &one->loader) : status;
+    if (status == ADL_OK)
+        status = adl_loader_new(ctx, &load, &one->loader);
+    if (status == ADL_OK && job->sums)
+        status = adl_loader_new(ctx, &load, &one->test);
+    if (status == ADL_OK && job->sums)
+        status = adl_accumulator_new(ctx, "sums", &one->sums);
+    return status;
 }
 
 /* Gradients are averaged over replicas of equal weight, and the rule multiplies the rate by the scale: both are taken
@@ -131,6 +142,38 @@ static int write_ledger(adl_context *ctx, const model *one, const plan *job)
     return fclose(file) != 0 || rename(partial, path) != 0;
 }
 
+/* A loop that does not train, then what all replicas have counted in both: each example once. */
+static bool count(adl_context *ctx, const plan *job, const model *one)
+{
+    bool right = true;
+    ADL_BATCHES (one->test, batch) {
+        usleep((useconds_t)job->step_us / 4);
+        adl_accumulator_add(one->sums, "counted", batch->size - batch->extra);
+    }
+    ADL_SYNCHRONIZED (one->sums) {
+        double trained = adl_accumulator_get(one->sums, "trained");
+        double counted = adl_accumulator_get(one->sums, "counted");
+        right = trained == job->examples && counted == job->examples;
+        if (!right)
+            fprintf(stderr, "helper_elastic: epoch %d: %g of %d were trained on, %g counted\n",
+                    adl_current_epoch(ctx), trained, job->examples, counted);
+        adl_accumulator_clear(one->sums);
+    }
+    return right;
+}
+
+static void step(adl_context *ctx, const plan *job, model *one, const adl_batch *batch, int epoch)
+{
+    fill_gradient(ctx, job, one, batch, epoch);
+    if (job->sums == 1)
+        adl_accumulator_add(one->sums, "trained", batch->size - batch->extra);
+    adl_dp_step(one->dp);
+    /* The ledger tells whether the step was applied: a void one comes again. */
+    if (job->sums == 2 &&
+        one->value[(size_t)epoch * (size_t)job->examples + batch->index[0]] > 0.5f)
+        adl_accumulator_add(one->sums, "trained", batch->size - batch->extra);
+}
+
 static int train(adl_context *ctx, const plan *job, model *one)
 {
     bool joined = false, right = true;
@@ -143,10 +186,10 @@ static int train(adl_context *ctx, const plan *job, model *one)
         if (job->calls)
             right &= call_others(ctx, 2000 + epoch);
         ADL_BATCHES (one->loader, batch) {
-            usleep((useconds_t)job->step_us);
-            fill_gradient(ctx, job, one, batch, epoch);
-            adl_dp_step(one->dp);
+            usleep((useconds_t)(job->step_us + job->example_us * batch->size));
+            step(ctx, job, one, batch, epoch);
         }
+        right &= !job->sums || count(ctx, job, one);
     }
     if (!right)
         return 70;

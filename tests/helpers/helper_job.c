@@ -1,7 +1,8 @@
 /* A short elastic training job for tests of the scheduler: helper_job LEDGER EPOCHS STEP_MS. Every replica
- * appends "start JOB RESTARTS RANK" to the ledger when it starts, and rank 0 "done JOB RESTARTS" when the
- * job is finished; appends of one line each do not mix. What it trains is noise, but it goes through
- * loaders, all-reduce and checkpoints as training does, and its reports make the scheduler give it more. */
+ * appends "start JOB RESTARTS MEMBER" to the ledger when it starts (members are never numbered twice, ranks come again
+ * when a job is moved in place), and rank 0 "done JOB RESTARTS" when the job is finished; appends of one line each do
+ * not mix. What it trains is noise, but it goes through loaders, all-reduce and checkpoints as training does, and its
+ * reports make the scheduler give it more. */
 #include "adaptdl/context.h"
 #include "adaptdl/dp.h"
 #include "adaptdl/epoch.h"
@@ -72,9 +73,8 @@ int main(int argc, char **argv)
     char line[256], done[256];
     if (adl_env_read(&env) != ADL_OK)
         return 3;
-    snprintf(line, sizeof line, "start %s %d %d\n", env.job_id, env.restarts, env.rank);
+    snprintf(line, sizeof line, "start %s %d %d\n", env.job_id, env.restarts, env.member);
     snprintf(done, sizeof done, "done %s %d\n", env.job_id, env.restarts);
-    bool first = env.rank == 0;
     note(argv[1], line);
 
     adl_context *ctx;
@@ -102,6 +102,7 @@ int main(int argc, char **argv)
             usleep(step_us);
             train_step();
         }
+    bool first = adl_rank(ctx) == 0;
     int code = adl_finish(ctx);
     finished = code == 0;
     adl_optim_free(optim);

@@ -62,7 +62,8 @@ static void note_start(const adl_env *env)
 {
     char path[512], line[64];
     share_path(env, "starts", path, sizeof path);
-    int length = snprintf(line, sizeof line, "%d %d %d\n", env->restarts, env->rank, env->replicas);
+    int who = getenv("ADAPTDL_MEMBER") ? env->member : env->rank;
+    int length = snprintf(line, sizeof line, "%d %d %d\n", env->restarts, who, env->replicas);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0 || write(fd, line, (size_t)length) != length)
         abort();
@@ -211,7 +212,7 @@ int main(int argc, char **argv)
     if (!read_plan(argc, argv, &job) || adl_env_read(&env) != ADL_OK || !env.share_path)
         return 2;
     share_path(&env, "ledger", result, sizeof result);
-    bool first = env.rank == 0;
+    bool first = env.rank == 0 && !env.joins;
     note_start(&env);
     if (first)
         start_children(job.children);
@@ -223,6 +224,7 @@ int main(int argc, char **argv)
         adl_context_fail(ctx, prepare(ctx, &job, &book, &loader));
         if (!adl_stopped(ctx))
             train(ctx, &job, &book, loader);
+        first = adl_rank(ctx) == 0; /* others may have come and gone */
     } else
         fprintf(stderr, "helper_train: %s\n", adl_error());
     int code = status == ADL_OK ? adl_finish(ctx) : adl_exit_code(status);

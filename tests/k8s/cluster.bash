@@ -6,12 +6,15 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 busybox=${ADLT_BUSYBOX:-k8s.local/busybox:1} image=${ADLT_IMAGE:-localhost/adaptdl-sched:latest}
 work=$(mktemp -d)
-own=0 failed=0
+own=0 ours=0 failed=0 patience=300
 
 skip() { echo "skip - $(basename "$0" .sh): $*"; exit 0; }
 finish() {
     [ $own = 1 ] && "$kit/down" >/dev/null 2>&1
     rm -rf "$work"
+}
+load() { # IMAGE.tar...: into the nodes of a cluster of ours
+    [ $ours = 0 ] || "$kit/load" "$@" >"$work/load.log" 2>&1 || { echo "not ok - load: $(tail -n 1 "$work/load.log")"; exit 1; }
 }
 trap finish EXIT
 trap 'exit 1' INT TERM
@@ -25,12 +28,15 @@ if [ -z "${KUBECONFIG:-}" ]; then
     export PATH=$K8S_DIR/bin:/usr/local/go/bin:$PATH
     [ -e "$K8S_DIR/bin/stamp" ] || "$kit/build" >"$work/build.log" 2>&1 ||
         skip "the cluster could not be built: $(tail -n 1 "$work/build.log")"
-    own=1
-    "$kit/up" -n 2 >"$work/up.log" 2>&1 || { echo "not ok - up: $(tail -n 1 "$work/up.log")"; exit 1; }
+    own=1 ours=1
+    K8S_NODE_GRACE=${K8S_NODE_GRACE:-40s} "$kit/up" -n 2 ${ADLT_UP:-} >"$work/up.log" 2>&1 || { echo "not ok - up: $(tail -n 1 "$work/up.log")"; exit 1; }
     export KUBECONFIG=$K8S_DIR/kubeconfig
-    "$kit/load" build/image/adaptdl-sched.tar >"$work/load.log" 2>&1 || { echo "not ok - load: $(tail -n 1 "$work/load.log")"; exit 1; }
+    load build/image/adaptdl-sched.tar
 fi
+# one that the scripts brought up before, and that stays
+[ -x "$kit/up" ] && [ -n "${K8S_DIR:-}" ] && [ "$KUBECONFIG" = "$K8S_DIR/kubeconfig" ] && ours=1
 command -v kubectl >/dev/null || skip "no kubectl"
+kubectl get --raw /readyz >/dev/null 2>&1 || skip "the cluster of KUBECONFIG does not answer"
 
 # check NAME COMMAND...: one line for the command's success; what it said when it failed.
 check() {
@@ -76,3 +82,33 @@ spec:
         $more
 J
 }
+
+# install CONFIG [FIELD]: the resource and the operator, with that configuration (lines of YAML), and one more field of
+# its section kubernetes.
+install() {
+    kubectl apply --server-side -f kubernetes/crd.yaml >/dev/null &&
+        kubectl wait --for=condition=Established crd/adaptdljobs.adaptdl.petuum.com --timeout=60s >/dev/null || exit 1
+    printf '%s\n' "$1" | sed 's/^/    /' >"$work/config"
+    sed "s#image: .*adaptdl-sched.*#image: $image#; /intervalSeconds: 60/{
+        r $work/config
+        d
+    }; s#^\( *\)apiListen: .*#&${2:+\n\1$2}#" kubernetes/operator.yaml | kubectl apply -f - >/dev/null || exit 1
+    check "the operator becomes ready" kubectl -n adaptdl rollout status deployment/adaptdl-sched --timeout=${patience}s
+    [ $failed = 0 ] || { kubectl -n adaptdl describe pods | tail -n 20; kubectl -n adaptdl logs -l app=adaptdl-sched --tail=5; exit 1; }
+}
+uninstall() {
+    kubectl delete adljobs -A --all --wait=false >/dev/null 2>&1
+    check "nothing is left of deleted jobs" within $patience nothing
+    kubectl delete -f kubernetes/operator.yaml --timeout=${patience}s >/dev/null 2>&1
+}
+nothing() { [ -z "$(kubectl get pods,secrets -A -l adaptdl=true -o name)" ]; }
+leader() { kubectl -n adaptdl get lease adaptdl-sched -o jsonpath='{.spec.holderIdentity}'; }
+# A script for jobs that run until they are let go.
+wait_script='trap "exit 143" TERM; echo rank $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS; while [ ! -e /dev/shm/go ]; do sleep 0.2; done'
+let_go() { # JOB: every replica ends with 0
+    for pod in $(kubectl get pods -l "adaptdl/job=$1" --field-selector=status.phase=Running -o name); do
+        kubectl exec "$pod" -c main -- touch /dev/shm/go || return 1
+    done
+}
+pods() { kubectl get pods -l "adaptdl/job=$1" -o 'jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}'; }
+node_of() { kubectl get adljob "$1" -o "jsonpath={.status.allocation[${2:-0}]}"; }

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The operator on a real cluster, as a user meets it: in a pod, with the rights of kubernetes/operator.yaml and no more.
 . "$(dirname "$0")/cluster.bash"
-patience=180
 
 ### the resource
 
@@ -18,18 +17,16 @@ check "an unknown field is refused" refused "unknown field" < <(job bad 1 2 true
 
 ### the operator
 
-sed "s#image: .*adaptdl-sched.*#image: $image#" kubernetes/operator.yaml | kubectl apply -f - >/dev/null || exit 1
-check "the operator becomes ready" kubectl -n adaptdl rollout status deployment/adaptdl-sched --timeout=${patience}s
-[ $failed = 0 ] || { kubectl -n adaptdl logs -l app=adaptdl-sched --tail=5; exit 1; }
-leader() { kubectl -n adaptdl get lease adaptdl-sched -o jsonpath='{.spec.holderIdentity}'; }
+install "intervalSeconds: 10"
 
-wait_script='trap "exit 143" TERM; echo rank $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS; while [ ! -e /dev/shm/go ]; do sleep 0.2; done'
-let_go() { # JOB: every replica ends with 0
-    for pod in $(kubectl get pods -l "adaptdl/job=$1" --field-selector=status.phase=Running -o name); do
-        kubectl exec "$pod" -c main -- touch /dev/shm/go || return 1
-    done
-}
-pods() { kubectl get pods -l "adaptdl/job=$1" -o 'jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}'; }
+### the webhook
+
+bundle() { [ -n "$(kubectl get validatingwebhookconfiguration adaptdl-sched -o 'jsonpath={.webhooks[0].clientConfig.caBundle}')" ]; }
+check "the webhook has its certificate" within $patience bundle
+webhook_refuses() { refused "$1" < <(job bad 1 2 true "$2"); }
+check "a template that the API server refuses is refused, in its words" within $patience webhook_refuses \
+    "denied the request.*spec.template.*volumeMounts" "volumeMounts: [{name: none, mountPath: /x}]"
+check "so is an amount that is none" within $patience webhook_refuses "denied the request.*quantities" "resources: {requests: {cpu: lots}}"
 
 job hello 2 2 "$wait_script" | kubectl apply -f - >/dev/null
 check "a job runs" within $patience is hello phase Running
@@ -104,10 +101,6 @@ check "and that is no failure" sh -c '[ "$(kubectl get adljob moves -o jsonpath=
 
 ### the end
 
-kubectl delete adljobs --all --wait=false >/dev/null
-kubectl -n small delete adljobs --all --wait=false >/dev/null
-nothing() { [ -z "$(kubectl get pods,secrets -A -l adaptdl=true -o name)" ]; }
-check "nothing is left of deleted jobs" within $patience nothing
-kubectl delete -f kubernetes/operator.yaml --wait=false >/dev/null 2>&1
 kubectl delete namespace small --wait=false >/dev/null 2>&1
+uninstall
 exit $failed

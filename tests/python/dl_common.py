@@ -5,9 +5,11 @@ import csv
 import glob
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
+import threading
 
 import harness
 
@@ -76,6 +78,7 @@ def near(found, wanted):
 # ---- programs ----
 
 WAIT_S = 350
+BIN = pathlib.Path(os.environ.get("ADAPTDL_BIN", harness.ROOT / "build" / "release" / "bin"))
 
 COMMON = f"""
 import json, os, signal, sys, time
@@ -117,6 +120,33 @@ def end(process):
     except ProcessLookupError:
         pass
     process.wait()
+
+
+class Lines:
+    """A process's output, as it comes."""
+
+    def __init__(self, process):
+        self.process, self.lines, self.news = process, [], threading.Condition()
+        self.thread = threading.Thread(target=self._read)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.news:
+                self.lines.append(line.rstrip("\n"))
+                self.news.notify_all()
+
+    def wait_for(self, pattern, after=0):
+        """Until a line after so many has it; how many lines there were then."""
+        def found():
+            return next((n + 1 for n, line in enumerate(self.lines) if n >= after and re.search(pattern, line)), None)
+        with self.news:
+            place = self.news.wait_for(lambda: found() or not self.thread.is_alive(), WAIT_S) and found()
+        assert place, f"no line with {pattern!r}\n" + self.text()
+        return place
+
+    def text(self):
+        return "\n".join(self.lines)
 
 
 # ---- files ----

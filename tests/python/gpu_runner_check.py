@@ -209,6 +209,17 @@ def data_parallel(amp):
     assert not isinstance(runner.model, nn.DataParallel)
 
 
+def by_name():
+    """Each engine that needs a GPU, by its own name: where it computes, in which precision, with or without a scaler."""
+    for kind, dtype in ((dl.GPUEngine, torch.float32), (dl.DataParallelEngine, torch.float32),
+                        (dl.GPUAMPEngine, torch.float16), (dl.DataParallelAMPEngine, torch.float16)):
+        see = See()
+        runner = train(engine=kind(), callbacks=[see])
+        assert type(runner.engine) is kind and see.devices == {"cuda"} and see.kinds == {dtype}, (kind, see.kinds)
+        assert (runner.engine._scaler is not None) == (dtype is torch.float16), kind
+        assert losses(runner)[-1] < losses(runner)[0], (kind, losses(runner))
+
+
 def ddp(count, amp):
     """Processes of the runner's own: one for each GPU over NCCL; two on one GPU over Gloo."""
     engine = dl.DistributedDataParallelEngine(world_size=count, amp=amp) if count else \
@@ -389,6 +400,7 @@ CHECKS = {
     "two-optimizers-fp16": two_optimizers,
     "data-parallel": lambda: data_parallel(None),
     "data-parallel-fp16": lambda: data_parallel(True),
+    "engines-by-name": by_name,
     "ddp": lambda: ddp(None, None),
     "ddp-2-fp16": lambda: ddp(2, True),
     "flags": flags,

@@ -77,12 +77,12 @@ def start(code, **variables):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def script(code, status=0, timeout=120, **variables):
+def script(code, status=0, timeout=400, **variables):
     """Runs the code in a process of its own, checks its exit status, and returns what it printed."""
     return _ended(start(code, **variables), status, timeout)[0]
 
 
-def replicas(count, code, status=0, timeout=120, **variables):
+def replicas(count, code, status=0, timeout=400, **variables):
     """The same on several replicas of one job, at once; the list of what each printed. status may be a
     list."""
     port = free_port()

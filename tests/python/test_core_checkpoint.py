@@ -72,6 +72,20 @@ assert checkpoint.load_state(late) is False
 """, **path)
 
 
+def test_a_checkpoint_is_not_for_another_replica(path):
+    """Model files that a checkpoint knows nothing of must stay, so the runner asks which it is."""
+    harness.script(BEGIN + """
+from adaptdl import _core
+class Asks(Number):
+    def save(self, fileobj):
+        self.sending = _core.states_sending()
+        super().save(fileobj)
+a = Asks("a")
+checkpoint.save_all_states()
+assert a.sending is False
+""", **path)
+
+
 def test_states_nobody_loads_are_carried_over(path):
     harness.script(BEGIN + "Number('a', 1); Number('b', 2); checkpoint.save_all_states()", **path)
     harness.script(BEGIN + "a = Number('a'); checkpoint.load_state(a); a.value = 10; checkpoint.save_all_states()", **path)

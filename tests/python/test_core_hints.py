@@ -89,12 +89,13 @@ def test_without_a_supervisor_nothing_happens(monkeypatch):
 
 def test_a_supervisor_that_refuses_is_a_warning(monkeypatch, caplog):
     with Supervisor(code=500) as supervisor:
-        monkeypatch.setenv("ADAPTDL_SUPERVISOR_URL", supervisor.url)
+        monkeypatch.setenv("ADAPTDL_SUPERVISOR_URL", supervisor.url.replace("//", "//job:T0KEN@"))
         sched_hints.post_sched_hints({}, "team/job")
-    assert "500 noted" in caplog.text
+    assert "500 noted" in caplog.text and "//***@" in caplog.text and "T0KEN" not in caplog.text
     caplog.clear()
     sched_hints.post_sched_hints({}, "team/job")  # nobody there any more
     assert "hints not sent" in caplog.text and caplog.records[0].levelno == logging.WARNING
+    assert "T0KEN" not in caplog.text
     caplog.clear()
     with Supervisor() as supervisor:  # one that does not speak TLS
         monkeypatch.setenv("ADAPTDL_SUPERVISOR_URL", supervisor.url.replace("http:", "https:"))

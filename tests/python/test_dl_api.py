@@ -141,6 +141,40 @@ def test_seeds():
     assert first.drawn == wanted
 
 
+class Second(dl.CPUEngine):
+    """As if it were the second of two processes."""
+
+    process_index = property(lambda self: 1)
+
+
+def test_seeds_of_parts_epochs_and_processes():
+    """seed + process + epoch, also when parts are made and when an epoch begins."""
+    drawn = {}
+
+    class Draw(dl.SupervisedRunner):
+        def draw(self, key, result=None):
+            drawn[key] = torch.rand(1).item()
+            return result
+
+        def get_loaders(self):
+            return self.draw("loaders", loaders())
+
+        def get_model(self):
+            return self.draw("model", super().get_model())
+
+        def get_callbacks(self):
+            return self.draw("callbacks", super().get_callbacks())
+
+        def on_epoch_start(self, runner):
+            super().on_epoch_start(runner)
+            self.draw(self.epoch_step)
+
+    train(Draw(), engine=Second(), seed=7, loaders=None)
+    for key, seed in (("loaders", 8), ("model", 8), ("callbacks", 8), (1, 9), (2, 10)):
+        torch.manual_seed(seed)
+        assert drawn[key] == torch.rand(1).item(), key
+
+
 def test_distributed_samplers_are_told_the_epoch():
     class See(dl.Callback):
         seen = []
@@ -277,6 +311,8 @@ def test_a_runner_remembers_numbers_of_any_kind():
     metrics = {"a": torch.tensor(1.5), "b": numpy.float32(2.5), "c": numpy.arange(2), "d": torch.tensor(3)}
 
     class Fake:
+        meter = None  # in no loop
+
         def _state(self):
             return metrics
 
@@ -319,6 +355,35 @@ def test_the_default_engine():
     from adaptdl.dl.utils import get_available_engine
     engine = get_available_engine(ddp=True)
     assert type(engine) is dl.DistributedDataParallelEngine and engine.num_processes == 2 and engine.backend == "gloo"
+
+
+@pytest.mark.parametrize("gpus, kind", [(0, "CPUEngine"), (1, "GPUEngine"), (3, "DataParallelEngine")])
+def test_the_engine_for_what_there_is(gpus, kind, monkeypatch):
+    from adaptdl.dl.utils import get_available_engine
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert type(get_available_engine()) is getattr(dl, kind) and type(get_available_engine(cpu=True)) is dl.CPUEngine
+    spread = get_available_engine(ddp=True)
+    assert type(spread) is dl.DistributedDataParallelEngine and spread.num_processes == (gpus or 2)
+    assert get_available_engine(ddp=True, cpu=True).num_processes == 2
+    for name in ("amp", "fp16", "apex"):
+        assert get_available_engine(**{name: True}).amp is torch.float16
+    assert get_available_engine(amp="bf16").amp is torch.bfloat16
+
+
+def test_train_takes_every_argument_by_name():
+    import inspect
+    parameters = inspect.signature(dl.Runner.train).parameters
+    wanted = ("loaders model engine criterion optimizer scheduler callbacks loggers seed hparams num_epochs logdir resume "
+              "valid_loader valid_metric minimize_valid_metric verbose timeit check overfit profile load_best_on_end cpu "
+              "fp16 ddp amp apex trial max_batch_size local_bsz_bounds")
+    assert set(wanted.split()) <= set(parameters) and parameters["seed"].default == 42
+    assert {p.kind for name, p in parameters.items() if name != "self"} == {inspect.Parameter.KEYWORD_ONLY}
+    runner = train(trial="this one", hparams={"a": 1}, num_epochs=0)
+    assert runner.trial == "this one" and runner.hparams == {"a": 1}
+    keys = inspect.signature(dl.SupervisedRunner).parameters
+    assert {name: p.default for name, p in keys.items()} == {
+        "model": None, "engine": None, "input_key": "features", "output_key": "logits", "target_key": "targets",
+        "loss_key": "loss"}
 
 
 def test_bfloat16_on_the_processor():

@@ -177,6 +177,20 @@ def test_resuming_a_model(tmp_path):
         train(resume="nowhere.pth")
 
 
+def test_a_callback_resumes_a_model(tmp_path):
+    first = train(logdir=tmp_path, num_epochs=2)
+    path = str(tmp_path / "checkpoints" / "model.last.pth")
+    second = train(num_epochs=0, callbacks=[dl.CheckpointCallback(tmp_path / "more", resume_model=path)])
+    assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), second.model.parameters()))
+
+
+def test_the_last_and_the_best_can_be_left_out(tmp_path):
+    for folder, more, files in (("last", {"save_best": False}, {"model.last.pth"}),
+                                ("best", {"save_last": False}, {"model.best.pth"})):
+        train(callbacks=[dl.CheckpointCallback(tmp_path / folder, "valid", "loss", True, **more)], num_epochs=1)
+        assert {path.name for path in (tmp_path / folder).glob("*.pth")} == files | {"model.0001.pth"}
+
+
 def test_predicting_with_a_checkpoint(tmp_path):
     first = train(logdir=tmp_path, num_epochs=1)
     runner = dl.SupervisedRunner(model=network(5))

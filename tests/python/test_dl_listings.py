@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The tutorial's four programs as they stand in the document, with only their import lines changed, their epochs
-shortened, and generated images of CIFAR-10's shape; and with their import lines unchanged. They run alone, as
-processes of ddp=True, and elastically under a launcher."""
+shortened, and some images of CIFAR-10 (its binary files in data/, where they are) or generated ones of the same shape;
+and with their import lines unchanged. They run alone, as processes of ddp=True, and elastically under a launcher."""
 
 import csv
 import os
@@ -48,13 +48,38 @@ def ours(program):
     return changed
 
 
+TRAIN, TEST, IMAGE_BYTES = 80, 32, 1 + 3 * 32 * 32
+
+
+def make_images(folder, real=harness.ROOT / "data"):
+    """The first images of each of CIFAR-10's files; what is not there is generated."""
+    sys.path.insert(0, harness.LIBRARY)
+    from adaptdl.contrib import CIFAR10, make_cifar10
+    made = folder / CIFAR10.FOLDER
+    made.mkdir()
+    for name, count in [(name, TRAIN // 5) for name in CIFAR10.TRAIN] + [(CIFAR10.TEST[0], TEST)]:
+        if (real / CIFAR10.FOLDER / name).exists():
+            with open(real / CIFAR10.FOLDER / name, "rb") as file:
+                (made / name).write_bytes(file.read(count * IMAGE_BYTES))
+    make_cifar10(folder, train=TRAIN, test=TEST)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A directory with images."""
-    sys.path.insert(0, harness.LIBRARY)
-    from adaptdl.contrib import make_cifar10
-    make_cifar10(tmp_path, train=80, test=32)
+    make_images(tmp_path)
     return tmp_path
+
+
+def test_the_images_are_real_ones_where_there_are_some(tmp_path):
+    real, made = tmp_path / "real", tmp_path / "made"
+    (real / "cifar-10-batches-bin").mkdir(parents=True)
+    made.mkdir()
+    (real / "cifar-10-batches-bin" / "data_batch_2.bin").write_bytes(b"\3" * 30 * IMAGE_BYTES)
+    make_images(made, real)
+    found = {path.name: path.read_bytes() for path in (made / "cifar-10-batches-bin").iterdir()}
+    assert found["data_batch_2.bin"] == b"\3" * 16 * IMAGE_BYTES
+    assert len(found) == 6 and len(found["data_batch_1.bin"]) == 16 * IMAGE_BYTES and len(found["test_batch.bin"]) == 32 * IMAGE_BYTES
 
 
 def run(folder, *command, status=0, **variables):
@@ -93,11 +118,19 @@ def test_with_other_imports(number, folder):
 
 
 @needs_document
-@pytest.mark.parametrize("number", [3])
+@pytest.mark.parametrize("number", range(4))
 def test_with_the_imports_as_they_are(number, folder):
     (folder / "program.py").write_text(shortened(PROGRAMS[number]))
     text = run(folder, sys.executable, "-m", "adaptdl.compat.catalyst", "program.py")
     check(folder, text, LOGDIRS[number], files=number < 3)
+
+
+@needs_document
+def test_with_a_line_before_the_imports(folder):
+    """The other way: the program says it itself, and so do the processes of ddp=True, which import it."""
+    line = "from adaptdl.compat import install_catalyst; install_catalyst()\n"
+    (folder / "program.py").write_text(line + shortened(PROGRAMS[1]))
+    check(folder, run(folder, sys.executable, "program.py"), LOGDIRS[1])
 
 
 @needs_document

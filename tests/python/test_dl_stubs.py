@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""The names of adaptdl.dl, contrib and compat: each has its documentation, and a stub with the same arguments."""
+"""The names of adaptdl.dl, contrib and compat: each has its documentation, a stub with the same arguments, and, where it does
+something, a line in the table of tests of docs/runner.md."""
 
 import ast
 import importlib
 import inspect
 import pathlib
+import re
 
 import harness
 
@@ -40,6 +42,11 @@ def arguments(node):
     return [arg.arg for arg in a.posonlyargs + a.args + a.kwonlyargs]
 
 
+def overrides(kind, key):
+    """Is it a method of a class before, whose stub says the same?"""
+    return any(key in vars(base) for base in kind.__mro__[1:])
+
+
 def named(function):
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in inspect.signature(function).parameters.values() if p.kind not in kinds]
@@ -65,11 +72,32 @@ def test_public_names(name):
                 assert key == "__init__" or method.__doc__ or getattr(value.__mro__[1], key, None) is not None, \
                     f"{name}.{public}.{key} has no documentation"
                 node = stub.get(f"{public}.{key}")
+                assert node is not None or overrides(value, key), f"{name}.{public}.{key} has no stub"
                 if node is not None and node.args.vararg is None:
                     assert arguments(node) == named(method), f"{name}.{public}.{key}"
                     checked += 1
     assert stub and (checked or name.count(".") < 2 or not [
         v for v in map(module.__dict__.get, module.__all__) if inspect.isclass(v)])
+
+
+def table_of_tests():
+    """{name: (file, function)} of docs/runner.md."""
+    text = (harness.ROOT / "docs" / "runner.md").read_text()
+    found = {}
+    for names, file, function in re.findall(r"^\| ([^|]+) \| ((?:test|gpu)_\w+\.py) (\w+) \|$", text, re.MULTILINE):
+        found.update({name: (file, function) for name in re.findall(r"[A-Z]\w+", re.sub(r"\(.*\)", "", names))})
+    return found
+
+
+def test_each_callback_engine_and_logger_has_a_test():
+    from adaptdl import dl
+    table = table_of_tests()
+    abstract = {name for name in dl.__all__ if re.match("I[A-Z]", name)} | {"Callback", "CallbackOrder"}
+    wanted = {name for name in dl.__all__ if re.search("(Callback|CallbackWrapper|Logger|Engine|Runner)$", name)} - abstract
+    assert wanted - set(table) == set()
+    for name, (file, function) in table.items():
+        source = (harness.ROOT / "tests" / "python" / file).read_text()
+        assert re.search(rf"^def {function}\(", source, re.MULTILINE), f"{name}: there is no {function} in {file}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Total time of a search of 8 trials on 8 slots, under three schedulers. The trials sleep: one unit of work takes
 UNIT_S / speedup(n) on n slots, with a speedup that everybody knows beforehand, so that it does not matter how many cores
-this machine has. They differ in length, as trials do."""
+this machine has. They differ in length, as trials do. Ours are resized while they run, without a checkpoint; those of
+ResourceChangingScheduler by a pause, which is what it does."""
 
 import argparse
 import os
@@ -39,25 +40,15 @@ def fixed_trial(config):
             with tempfile.TemporaryDirectory() as folder:
                 with open(os.path.join(folder, "done"), "w") as file:
                     json.dump(done, file)
-                tune.report({"done": done}, checkpoint=tune.Checkpoint.from_directory(folder))
+                tune.report({"units": done}, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
 def elastic_trial(config):
-    """For ours."""
-    import adaptdl.checkpoint
-    import adaptdl.collective
-    from adaptdl import _signal, env, sched_hints
+    """For ours: the library's own loop, whose batches all replicas there are share, so that a batch is a unit of work."""
+    import loops
+    from adaptdl import _core, env, sched_hints
 
-    class Done(adaptdl.checkpoint.State):
-        units = 0
-
-        def save(self, fileobj):
-            fileobj.write(str(self.units).encode())
-
-        def load(self, fileobj):
-            self.units = int(fileobj.read())
-
-    def send_hints():
+    def send_hints(done):
         # Times of a step on n slots that follow the curve, at a batch size that is not to be changed.
         profile = [{"nodes": 1, "replicas": n, "localBsz": 64, "accumTime": UNIT_S,
                     "optimTime": UNIT_S * n / speedup(n)} for n in (1, 2, 4, 8)]
@@ -66,22 +57,19 @@ def elastic_trial(config):
             "maxProfiledReplicas": SLOTS, "gradParams": {"norm": 1.0, "var": 1e6},
             "perfParams": {"alpha_c": 0.02, "beta_c": 0.0075, "alpha_n": 1e-6, "beta_n": 1e-6, "alpha_r": 0.05,
                            "beta_r": 0.02, "gamma": 1.0},
-            "profile": profile, "progress": float(done.units), "iterationsPerEpoch": 1.0,
+            "profile": profile, "progress": float(done), "iterationsPerEpoch": 1.0,
             "targetEpochs": config["work"]}, env.job_id())
 
-    done = Done("done")
-    adaptdl.checkpoint.load_state(done)
-    done.units = adaptdl.collective.broadcast(done.units)
-    while done.units < config["work"]:
-        if env.replica_rank() == 0 and done.units % 10 == 0:
-            send_hints()
-        time.sleep(UNIT_S / speedup(env.num_replicas()))
-        if adaptdl.collective.allreduce(int(_signal.get_exit_flag())):
-            adaptdl.checkpoint.save_all_states()
-            raise SystemExit(143)
-        done.units += 1
-        if done.units % 4 == 0 or done.units == config["work"]:
-            tune.report({"done": done.units})
+    loop = _core.Loop("work", SLOTS)
+    for _ in loops.epochs(1):
+        for _ in loops.batches(loop, config["work"] * SLOTS):
+            done = loop.index // SLOTS
+            if env.replica_rank() == 0 and done % 10 == 0:
+                send_hints(done)
+            time.sleep(UNIT_S / speedup(env.num_replicas()))
+            if (done + 1) % 4 == 0:
+                tune.report({"units": done + 1})
+    tune.report({"units": config["work"]})
 
 
 def search(trainable, scheduler, scale):
@@ -93,16 +81,30 @@ def search(trainable, scheduler, scale):
                             scheduler=scheduler, storage_path=folder, verbose=0, reuse_actors=False)
         seconds = time.monotonic() - begin
         for trial in analysis.trials:
-            assert trial.status == "TERMINATED" and trial.last_result["done"] == trial.config["work"], trial
+            assert trial.status == "TERMINATED" and trial.last_result["units"] == trial.config["work"], trial
         return seconds
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def least(slots, scale):
+    """Seconds that FIFO takes with so many slots for each trial, if starts cost nothing."""
+    free = [0.0] * (SLOTS // slots)
+    for work in WORK:
+        free[free.index(min(free))] += round(work * scale) * UNIT_S / speedup(slots)
+    return max(free)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="of the trials' lengths (1)")
+    parser.add_argument("--fifo", type=int, nargs="*", default=[1, 2, 4], help="slots of a trial under FIFO (1 2 4)")
+    parser.add_argument("--least", action="store_true", help="only print what FIFO would take if starts cost nothing")
     args = parser.parse_args()
+    if args.least:
+        for slots in args.fifo:
+            print(f"FIFO, {slots} slot{'s' if slots > 1 else ''} each: {least(slots, args.scale):.0f} s")
+        return
     from ray.tune.schedulers import FIFOScheduler, ResourceChangingScheduler
     from ray.tune.schedulers.resource_changing_scheduler import DistributeResources
 
@@ -116,11 +118,10 @@ def main():
         for name, trainable, scheduler in (
                 ("AdaptDLScheduler", DistributedTrainableCreator(elastic_trial, backend="none"),
                  AdaptDLScheduler(interval_s=20)),
-                ("FIFO, 1 slot each", fixed(1), FIFOScheduler()),
-                ("FIFO, 2 slots each", fixed(2), FIFOScheduler()),
-                ("FIFO, 4 slots each", fixed(4), FIFOScheduler()),
                 ("ResourceChangingScheduler", fixed(1),
-                 ResourceChangingScheduler(FIFOScheduler(), DistributeResources(add_bundles=False)))):
+                 ResourceChangingScheduler(FIFOScheduler(), DistributeResources(add_bundles=False))),
+                *((f"FIFO, {slots} slot{'s' if slots > 1 else ''} each", fixed(slots), FIFOScheduler())
+                  for slots in args.fifo)):
             rows.append((name, search(trainable, scheduler, args.scale)))
             print(f"{name}: {rows[-1][1]:.0f} s", flush=True)
     units = sum(round(work * args.scale) for work in WORK)

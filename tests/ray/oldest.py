@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What must also hold on the oldest Ray that is supported: a search whose trial is resized, and a launched job."""
+"""What must also hold on the oldest Ray that is supported: searches whose trials are resized by a pause and while they
+train, and a launched job."""
 
 import pathlib
 import shutil
@@ -16,13 +17,16 @@ def test_this_is_the_oldest():
 
 
 test_grow_when_alone_and_shrink_when_another_comes = test_tune.test_grow_when_alone_and_shrink_when_another_comes
+test_in_place = test_tune.test_in_place
 
 
 def test_launched_job(tmp_path):
     for name in ("ledger_job.py", "ledger_helper.py"):
         shutil.copy(pathlib.Path(__file__).resolve().parent / name, tmp_path)
-    with rayharness.cluster({"num_cpus": 2}) as found:
-        reader = test_launcher.Reader(test_launcher.launch(found, tmp_path, "--steps", 30, "--exit", 3))
+    port = test_launcher.free_port()
+    with rayharness.cluster({"num_cpus": 1}, ray_client_server_port=port) as found:
+        found.client = f"ray://127.0.0.1:{port}"
+        reader = test_launcher.Reader(test_launcher.launch(found, tmp_path, "--steps", 30, "--exit", 3, most=1))
         reader.wait_for(r"END whole=True helper=beside")
         assert reader.end() == 3
 

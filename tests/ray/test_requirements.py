@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """No Ray, an old Ray, or something else of that name: one clear error each. And the package itself: what its wheel has,
-and that help() has something to say."""
+and that help() has something to say. And that these tests do not fail for a raylet that dies at its start."""
 
+import importlib
+import inspect
 import os
 import pydoc
 import subprocess
@@ -51,6 +53,38 @@ def test_wheel(tmp_path):
 ])
 def test_help(name, words):
     assert words in pydoc.plain(pydoc.render_doc(name))
+
+
+@pytest.mark.parametrize("module", ["adaptdl_ray.tune", "adaptdl_ray.launcher", "adaptdl_ray.command", "adaptdl_ray.aws",
+                                    "adaptdl_ray.aws.spot"])
+def test_type_hints(module):
+    """Everything that is public says what it takes and returns."""
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        one = getattr(found, name)
+        members = [member for key, member in vars(one).items() if inspect.isfunction(member) and (
+            key == "__init__" or not key.startswith("_"))] if isinstance(one, type) else [one]
+        for function in filter(inspect.isfunction, members):
+            signature = inspect.signature(function)
+            hinted = [parameter.annotation for parameter in signature.parameters.values() if parameter.name != "self"]
+            assert inspect.Signature.empty not in [*hinted, signature.return_annotation], f"{module}.{function.__qualname__}"
+
+
+def test_a_raylet_that_dies_at_its_start_is_tried_again(monkeypatch):
+    import ray
+    from ray._private import node
+    rayharness._be_patient()
+    begin, died = node.Node.start_ray_processes, []
+
+    def dies_once(self):
+        begin(self)
+        if not died:
+            died.append(self)
+            self.all_processes["raylet"][0].process.kill()
+
+    monkeypatch.setattr(node.Node, "start_ray_processes", dies_once)
+    with rayharness.local(1):
+        assert died and ray.cluster_resources()["CPU"] == 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* Gradient all-reduce over shared memory and over a ring of TCP connections. */
+/* Gradient all-reduce over shared memory, over a ring of TCP connections, and over both. */
 #include "harness.h"
 
 #include "adaptdl/allreduce.h"
@@ -25,6 +25,33 @@ static adl_reducer_options make_options(adl_transport transport, adl_wire wire, 
     return made;
 }
 
+/* Which host each rank is on, a letter each; NULL: where they really are, all on this one. */
+static const char *hosts;
+
+static adl_status new_reducer(adlt_replica *r, adl_reducer **out)
+{
+    adl_reducer_options mine = options;
+    char host[2] = {hosts ? hosts[r->rank] : 'a', '\0'};
+    if (hosts)
+        mine.host = host;
+    return adl_reducer_new(r->group, &mine, out);
+}
+
+/* Worlds of several hosts: one replica alone, as many on each, not as many, and in any order. */
+static const char *const worlds[] = {"aab", "abb", "aabb", "abab", "abbb", "aabbb", "abacbcb"};
+
+static int with_hosts(const char *world)
+{
+    hosts = world;
+    options.transport = ADL_TRANSPORT_AUTO;
+    return (int)strlen(world);
+}
+
+static void without_hosts(void)
+{
+    hosts = NULL;
+}
+
 /* ---- processes: first, since ThreadSanitizer cannot follow a fork once there were threads ---- */
 
 /* Arbitrary floats: the bits must be the same on every replica, and close to the true sum. */
@@ -32,7 +59,7 @@ static void same_bits(adlt_replica *r)
 {
     enum { N = 300007 };
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float *data = malloc(N * sizeof *data);
     double *truth = calloc(N, sizeof *truth), *scale = calloc(N, sizeof *scale);
     for (int rank = 0; rank < r->replicas; rank++) {
@@ -69,6 +96,10 @@ TEST(results_are_bit_identical_between_processes)
         options.transport = ADL_TRANSPORT_TCP;
         CHECK(adlt_run_processes(replicas, same_bits, secret, sizeof secret));
     }
+    for (size_t w = 0; w < ADLI_COUNT(worlds); w++) {
+        CHECK(adlt_run_processes(with_hosts(worlds[w]), same_bits, secret, sizeof secret));
+        without_hosts();
+    }
 }
 
 static int victim;
@@ -76,7 +107,7 @@ static int victim;
 static void die(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float *data = calloc(2000000, sizeof *data);
     adl_status status = ADL_OK;
     for (int i = 0; i < 1000 && status == ADL_OK; i++) {
@@ -121,6 +152,11 @@ TEST(a_killed_replica_is_named_by_all_others)
                 CHECK(adlt_run_processes(replicas, die, NULL, 0));
             }
         }
+    }
+    options = make_options(ADL_TRANSPORT_AUTO, ADL_WIRE_F32, false);
+    for (victim = 0; victim < 5; victim++) {
+        CHECK(adlt_run_processes(with_hosts("abbab"), die, NULL, 0));
+        without_hosts();
     }
     CHECK_INT(adli_shm_sweep(), 0); /* of the dead, nothing is left */
 }
@@ -243,9 +279,9 @@ static bool equal_enough(float got, float wanted)
 static void reduce_sizes(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
-    NEED(r, adl_reducer_transport(reducer) ==
-                (r->replicas == 1 ? ADL_TRANSPORT_NONE : options.transport));
+    NEED_OK(r, new_reducer(r, &reducer));
+    adl_transport wanted = hosts ? ADL_TRANSPORT_TIERS : options.transport;
+    NEED(r, adl_reducer_transport(reducer) == (r->replicas == 1 ? ADL_TRANSPORT_NONE : wanted));
     float *data = malloc(600000 * sizeof *data);
     for (size_t s = 0; s < ADLI_COUNT(sizes); s++) {
         for (size_t i = 0; i < sizes[s]; i++)
@@ -274,6 +310,40 @@ TEST(sums_and_averages_of_all_sizes)
     }
     printf("info - %d combinations of transport, wire type and replicas, %zu sizes each\n", runs,
            ADLI_COUNT(sizes));
+}
+
+TEST(sums_over_hosts_that_have_some_replicas_each)
+{
+    for (int wire = ADL_WIRE_F32; wire <= ADL_WIRE_BF16; wire++) {
+        for (size_t w = 0; w < ADLI_COUNT(worlds); w++) {
+            options = make_options(ADL_TRANSPORT_AUTO, (adl_wire)wire, w % 2);
+            options.shm_bytes = w == 5 ? 200 << 10 : 0; /* many chunks */
+            CHECK(adlt_run_threads(with_hosts(worlds[w]), reduce_sizes, secret, sizeof secret));
+            options.average = true;
+            CHECK(adlt_run_threads(with_hosts(worlds[w]), same_bits, NULL, 0));
+            without_hosts();
+        }
+    }
+}
+
+static void no_tiers(adlt_replica *r)
+{
+    adl_reducer *reducer;
+    NEED_OK(r, new_reducer(r, &reducer));
+    NEED(r, adl_reducer_transport(reducer) == ADL_TRANSPORT_TCP);
+    float x = 1;
+    NEED_OK(r, adl_reducer_allreduce(reducer, &x, 1));
+    NEED(r, x == (float)r->replicas);
+    adl_reducer_free(reducer);
+}
+
+TEST(hosts_with_one_replica_each_or_without_memory_form_one_ring)
+{
+    options = make_options(ADL_TRANSPORT_AUTO, ADL_WIRE_F32, false);
+    CHECK(adlt_run_threads(with_hosts("abc"), no_tiers, NULL, 0));
+    options.shm_bytes = 1000; /* too little */
+    CHECK(adlt_run_threads(with_hosts("aabb"), no_tiers, NULL, 0));
+    without_hosts();
 }
 
 TEST(small_shared_memory_means_small_chunks)
@@ -312,7 +382,7 @@ enum { BUCKETS = 40 };
 static void many_buckets(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     static const size_t lengths[] = {10, 100000, 0, 9000, 1};
     float *data[BUCKETS];
     double extra[BUCKETS][3];
@@ -356,6 +426,11 @@ TEST(buckets_in_the_background)
             CHECK(adlt_run_threads(replicas, many_buckets, NULL, 0));
         }
     }
+    for (size_t w = 0; w < ADLI_COUNT(worlds); w++) {
+        options = make_options(ADL_TRANSPORT_AUTO, ADL_WIRE_F32, w % 2);
+        CHECK(adlt_run_threads(with_hosts(worlds[w]), many_buckets, NULL, 0));
+        without_hosts();
+    }
 }
 
 static _Atomic int release;
@@ -363,7 +438,7 @@ static _Atomic int release;
 static void limits(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float x[3] = {1, 1, 1};
     double e[1] = {0};
     if (r->rank == 1) {
@@ -402,7 +477,7 @@ TEST(limits_are_kept_and_waiting_has_a_time_limit)
 static void disagree(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float *data = calloc(50000, sizeof *data);
     size_t n = r->rank == 1 ? 40000 : 50000;
     NEED_FAILS(r, adl_reducer_allreduce(reducer, data, n), ADL_EINVAL, "40000");
@@ -420,6 +495,10 @@ TEST(buckets_that_differ_fail_everywhere_and_name_both)
         CHECK(adlt_run_threads(replicas, disagree, NULL, 0));
         options.transport = ADL_TRANSPORT_TCP;
         CHECK(adlt_run_threads(replicas, disagree, NULL, 0));
+    }
+    for (size_t w = 0; w < ADLI_COUNT(worlds); w++) {
+        CHECK(adlt_run_threads(with_hosts(worlds[w]), disagree, NULL, 0));
+        without_hosts();
     }
 }
 
@@ -462,7 +541,7 @@ static int leaver;
 static void leave_early(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float x[2] = {1, 2};
     NEED_OK(r, adl_reducer_allreduce(reducer, x, 2));
     if (r->rank == leaver) {
@@ -485,12 +564,16 @@ TEST(a_reducer_that_is_freed_early_ends_the_others)
             CHECK(adlt_run_threads(3, leave_early, NULL, 0));
         }
     }
+    for (leaver = 0; leaver < 5; leaver++) {
+        CHECK(adlt_run_threads(with_hosts("abbab"), leave_early, NULL, 0));
+        without_hosts();
+    }
 }
 
 static void free_while_busy(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float *data = calloc(1000000, sizeof *data);
     if (r->rank == 0) { /* rank 1 never joins in */
         for (int i = 0; i < 3; i++)
@@ -562,7 +645,7 @@ TEST(a_segment_that_does_not_fit_is_refused)
 static void nothing(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_reducer_new(r->group, &options, &reducer));
+    NEED_OK(r, new_reducer(r, &reducer));
     float x = 1;
     NEED_OK(r, adl_reducer_allreduce(reducer, &x, 1));
     adl_reducer_free(reducer);
@@ -576,6 +659,8 @@ TEST(nothing_is_left_behind)
     for (int i = 0; i < 5; i++) {
         options = make_options(i % 2 ? ADL_TRANSPORT_SHM : ADL_TRANSPORT_TCP, ADL_WIRE_F32, false);
         CHECK(adlt_run_threads(3, nothing, secret, sizeof secret));
+        CHECK(adlt_run_threads(with_hosts("aab"), nothing, secret, sizeof secret));
+        without_hosts();
     }
     CHECK_INT(adlt_count_fds(), fds);
     CHECK_INT(adlt_count_threads(tasks), tasks);
@@ -589,10 +674,13 @@ static _Atomic int without_memory;
 static void build_without_memory(adlt_replica *r)
 {
     adl_reducer *reducer;
-    NEED_OK(r, adl_group_barrier(r->group));
-    if (r->rank == 1) /* the last of the barrier, so that nothing of it is to fail */
+    if (adl_group_barrier(r->group) != ADL_OK) { /* some may be in it when the trap is set */
+        without_memory++;
+        return;
+    }
+    if (r->rank == 1)
         adli_mem_fail_at(r->extra);
-    adl_status status = adl_reducer_new(r->group, &options, &reducer);
+    adl_status status = new_reducer(r, &reducer);
     NEED(r, (status == ADL_OK) == (reducer != NULL));
     float x = 1;
     if (status == ADL_OK)
@@ -601,23 +689,30 @@ static void build_without_memory(adlt_replica *r)
     adl_reducer_free(reducer);
 }
 
+/* Until the allocation that fails comes after the work is done. One run without a failure does not show
+ * that: another thread's allocation may slip in as the trap is set. */
+static void fail_each_allocation(int replicas, const char *what)
+{
+    int nth = 0;
+    without_memory = 0;
+    for (int fine = 0; fine < 3 && nth < 500;) {
+        int before = without_memory;
+        adlt_extra = ++nth;
+        CHECK(adlt_run_threads(replicas, build_without_memory, NULL, 0));
+        adli_mem_fail_at(0);
+        fine = without_memory > before ? 0 : fine + 1;
+    }
+    CHECK(nth > 20 && nth < 500);
+    printf("info - %s: %d failing allocations, %d replicas saw an error\n", what, nth,
+           without_memory);
+}
+
 TEST(running_out_of_memory_while_building_is_an_error_everywhere)
 {
-    for (int transport = ADL_TRANSPORT_SHM; transport <= ADL_TRANSPORT_TCP; transport++) {
-        int nth = 0;
-        without_memory = 0;
-        /* Until the allocation that fails comes after the work is done. One run without a failure
-         * does not show that: another thread's allocation may slip in as the trap is set. */
-        for (int fine = 0; fine < 3 && nth < 500;) {
-            int before = without_memory;
-            adlt_extra = ++nth;
-            options = make_options((adl_transport)transport, ADL_WIRE_F32, false);
-            CHECK(adlt_run_threads(2, build_without_memory, NULL, 0));
-            adli_mem_fail_at(0);
-            fine = without_memory > before ? 0 : fine + 1;
-        }
-        CHECK(nth > 20 && nth < 500);
-        printf("info - %s: %d failing allocations, %d replicas saw an error\n",
-               transport == ADL_TRANSPORT_SHM ? "shared memory" : "ring", nth, without_memory);
-    }
+    options = make_options(ADL_TRANSPORT_SHM, ADL_WIRE_F32, false);
+    fail_each_allocation(2, "shared memory");
+    options.transport = ADL_TRANSPORT_TCP;
+    fail_each_allocation(2, "ring");
+    fail_each_allocation(with_hosts("bbaa"), "both");
+    without_hosts();
 }

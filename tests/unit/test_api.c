@@ -20,10 +20,13 @@ struct adli_core {
     void (*wake)(void *user);
     void *wake_user;
     int events, group, replicas;
-    bool over, ready;
+    bool over, ready, full;
     adl_status next; /* what the next call of submit or drain answers */
     long long archive_bytes;
     int hints;
+    bool slow; /* under lock: archives take until it is not so any more */
+    pthread_cond_t sped_up;
+    int unpacking;
 };
 
 static struct adli_core core;
@@ -60,24 +63,55 @@ adl_status adli_core_submit(adli_core *c, const char *body, size_t length, bool 
     return ADL_OK;
 }
 
+adl_status adli_core_check_room(adli_core *c)
+{
+    return c->full ? adli_fail(ADL_EIO, "disk full: 0 of 32 MiB are free") : ADL_OK;
+}
+
 adl_status adli_core_submit_archive(adli_core *c, const char *tar_path, bool dry_run, bool *known,
                                     adli_buf *out)
 {
     struct stat info = {0};
     if (stat(tar_path, &info) != 0)
         return adli_fail(ADL_EIO, "no archive");
+    pthread_mutex_lock(&c->lock);
     c->archive_bytes = info.st_size;
+    c->unpacking++;
+    while (c->slow)
+        pthread_cond_wait(&c->sped_up, &c->lock);
+    pthread_mutex_unlock(&c->lock);
     (void)dry_run;
     *known = false;
     return answer("{\"archive\":1}", out);
 }
 
-adl_status adli_core_jobs(adli_core *c, const char *ns, const char *phase, adli_buf *out)
+static adl_status show_query(const adli_list_query *query, adli_buf *out)
+{
+    adli_buf_printf(out,
+                    "{\"items\":[],\"ns\":\"%s\",\"phases\":%u,\"label\":\"%s\",\"fields\":\"%s\","
+                    "\"limit\":%d,\"after\":%d}",
+                    query->ns ? query->ns : "-", query->phases, query->label ? query->label : "-",
+                    query->fields ? query->fields : "-", query->limit, (int)query->after);
+    return ADL_OK;
+}
+
+adl_status adli_core_jobs(adli_core *c, const adli_list_query *query, adli_buf *out)
 {
     (void)c;
-    adli_buf_printf(out, "{\"items\":[],\"ns\":\"%s\",\"phase\":\"%s\"}", ns ? ns : "-",
-                    phase ? phase : "-");
-    return ADL_OK;
+    return show_query(query, out);
+}
+
+adl_status adli_core_delete_jobs(adli_core *c, const adli_list_query *query, adli_buf *out)
+{
+    (void)c;
+    return show_query(query, out);
+}
+
+adl_status adli_list_continue(adli_core *c, const char *token, int64_t *after)
+{
+    (void)c;
+    *after = atoi(token);
+    return strcmp(token, "old") == 0 ? adli_fail(ADL_ESTATE, "begin anew") : ADL_OK;
 }
 
 adl_status adli_core_job(adli_core *c, const char *ns, const char *name, adli_buf *out)
@@ -122,6 +156,26 @@ adl_status adli_core_reports(adli_core *c, const char *ns, const char *name, con
                              size_t length)
 {
     return adli_core_hints(c, ns, name, body, length);
+}
+
+adl_status adli_core_say(adli_core *c, const char *ns, const char *name, const char *body,
+                         size_t length)
+{
+    return adli_core_hints(c, ns, name, body, length);
+}
+
+adl_status adli_core_world(adli_core *c, const char *ns, const char *name,
+                           const adli_world_asked *asked, adli_buf *out)
+{
+    (void)asked;
+    return adli_core_job(c, ns, name, out);
+}
+
+adl_status adli_core_pin(adli_core *c, const char *ns, const char *name, int replicas,
+                         adli_buf *out)
+{
+    (void)replicas;
+    return adli_core_job(c, ns, name, out);
 }
 
 adl_status adli_core_decisions(adli_core *c, const char *ns, const char *name, int limit,
@@ -264,6 +318,7 @@ void adli_core_listen(adli_core *c, void (*wake)(void *user), void *user)
 
 static adli_api *api;
 static int port, replicas;
+static bool open_to_replicas;
 static char sock[96];
 static const char OPERATOR[] = "Authorization: Bearer operator-token\r\n";
 
@@ -280,6 +335,7 @@ static bool open_api(void)
                                 .listen = "127.0.0.1:0",
                                 .token = "operator-token",
                                 .replica_listen = "127.0.0.1:0",
+                                .open_to_replicas = open_to_replicas,
                                 .upload_dir = core.dir,
                                 .limits = ADLI_HTTPD_LIMITS,
                                 .upload_bytes_max = 1 << 20};
@@ -315,6 +371,29 @@ static int get(const char *path, const char *text)
     return adlt_code(port, "GET", path, OPERATOR, NULL, text);
 }
 
+/* A long answer is gzip for whoever takes it, and nobody else; one that is there already is not sent. */
+static void check_squeezed(void)
+{
+    static const char *const wanted[] = {"Accept-Encoding: br, gzip\r\n",
+                                         "Accept-Encoding: gzip;q=0\r\n", ""};
+    char path[2048] = "/api/v1/jobs?label=", headers[512], tag[64] = "";
+    memset(path + strlen(path), 'a', 1500);
+    for (int i = 0; i < 3; i++) {
+        snprintf(headers, sizeof headers, "%s%s", OPERATOR, wanted[i]);
+        adlt_answer answer = adlt_once(port, "GET", path, headers, NULL);
+        bool squeezed = strstr(answer.text, "Content-Encoding: gzip") != NULL;
+        CHECK_INT(answer.code, 200);
+        CHECK(squeezed == (i == 0));
+        CHECK((answer.body_length < 1000) == squeezed);
+        CHECK(squeezed == (memcmp(answer.body, "\x1f\x8b", 2) == 0));
+        const char *found = strstr(answer.text, "ETag: ");
+        CHECK(found && sscanf(found + 6, "%63s", tag) == 1);
+        adlt_answer_free(&answer);
+    }
+    snprintf(headers, sizeof headers, "%sIf-None-Match: %s\r\n", OPERATOR, tag);
+    CHECK_INT(adlt_code(port, "GET", path, headers, NULL, NULL), 304);
+}
+
 TEST(who_may_do_what)
 {
     REQUIRE(open_api());
@@ -326,8 +405,21 @@ TEST(who_may_do_what)
         401);
     CHECK_INT(adlt_code(port, "GET", "/api/v1/jobs", "Authorization: Bearer \r\n", NULL, NULL),
               401);
-    CHECK_INT(get("/api/v1/jobs?namespace=x&phase=Running", "\"ns\":\"x\",\"phase\":\"Running\""),
-              200);
+    CHECK_INT(get("/api/v1/jobs?namespace=x&phase=Running", "\"ns\":\"x\",\"phases\":4"), 200);
+    CHECK_INT(
+        get("/api/v1/jobs?phase=Pending,Failed&label=a%3Db&fields=name,phase&limit=7&continue=9",
+            "\"ns\":\"-\",\"phases\":33,\"label\":\"a=b\",\"fields\":\"name,phase\","
+            "\"limit\":7,\"after\":9"),
+        200);
+    CHECK_INT(get("/api/v1/jobs?phase=Running,Sleeping", "phase=Sleeping"), 400);
+    CHECK_INT(get("/api/v1/jobs?limit=0", "limit=0"), 400);
+    check_squeezed();
+    CHECK_INT(get("/api/v1/jobs?continue=old", "begin anew"), 410);
+    CHECK_INT(adlt_code(port, "DELETE", "/api/v1/jobs", OPERATOR, NULL, "which one"), 400);
+    CHECK_INT(adlt_code(port, "DELETE", "/api/v1/jobs?namespace=x&phase=Failed", OPERATOR, NULL,
+                        "\"ns\":\"x\",\"phases\":32"),
+              202);
+    CHECK_INT(adlt_code(port, "DELETE", "/api/v1/jobs?namespace=x", "", NULL, NULL), 401);
     CHECK_INT(get("/metrics", "adaptdl_http_connections_accepted_total"), 200);
     /* The replicas' door: three paths, the job's own token. */
     const char *own = "Authorization: Basic am9iOnRva2VuLWE=\r\n"; /* job:token-a */
@@ -361,6 +453,61 @@ TEST(who_may_do_what)
     close_api();
 }
 
+/* Eight archives that take long to unpack: replicas report, questions are answered. */
+static void check_slow_uploads(const char *headers)
+{
+    enum { UPLOADS = 8 };
+    int fds[UPLOADS];
+    char request[1024];
+    snprintf(
+        request, sizeof request,
+        "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n%s\r\n0123456789",
+        headers);
+    pthread_mutex_lock(&core.lock);
+    core.slow = true;
+    core.unpacking = 0;
+    pthread_mutex_unlock(&core.lock);
+    for (int i = 0; i < UPLOADS; i++) {
+        fds[i] = adlt_connect(port);
+        CHECK(adlt_send(fds[i], request, strlen(request)));
+    }
+    for (bool busy = false; !busy; usleep(1000)) { /* all workers of that class */
+        pthread_mutex_lock(&core.lock);
+        busy = core.unpacking >= 4;
+        pthread_mutex_unlock(&core.lock);
+    }
+    CHECK_INT(adlt_code(port, "PUT", "/hints/default/a", OPERATOR, "{}", "ok"), 200);
+    CHECK_INT(get("/api/v1/jobs/default/a/history", NULL), 200);
+    pthread_mutex_lock(&core.lock);
+    core.slow = false;
+    pthread_cond_broadcast(&core.sped_up);
+    pthread_mutex_unlock(&core.lock);
+    for (int i = 0; i < UPLOADS; i++) {
+        adlt_answer answer = adlt_read_answer(fds[i], false);
+        CHECK_INT(answer.code, 201);
+        adlt_answer_free(&answer);
+        close(fds[i]);
+    }
+}
+
+/* For clients that know no tokens: nobody else's doors are open, and a token that is shown must be right. */
+TEST(without_tokens_for_replicas)
+{
+    static const char own[] = "Authorization: Bearer token-a\r\n";
+    open_to_replicas = true;
+    bool opened = open_api();
+    open_to_replicas = false;
+    REQUIRE(opened);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", "", "{}", "\"status\":\"ok\""), 200);
+    CHECK_INT(adlt_code(replicas, "GET", "/discover/default/a/x", "", NULL, "whole number"), 400);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", own, "{}", NULL), 200);
+    CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/b", own, "{}", NULL), 403);
+    CHECK_INT(adlt_code(replicas, "GET", "/api/v1/jobs", "", NULL, NULL), 404);
+    CHECK_INT(adlt_code(port, "PUT", "/hints/default/a", "", "{}", NULL), 401);
+    CHECK_INT(adlt_code(port, "GET", "/api/v1/jobs", "", NULL, NULL), 401);
+    close_api();
+}
+
 TEST(jobs_and_nodes)
 {
     REQUIRE(open_api());
@@ -371,6 +518,9 @@ TEST(jobs_and_nodes)
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{!}", "\"dry\":0"), 200);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs?dryRun=1", headers, "{}", "\"dry\":1"), 200);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs?dryRun=perhaps", headers, "{}", "dryRun"), 400);
+    core.full = true;
+    CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{}", "disk full"), 507);
+    core.full = false;
     core.next = ADL_EINVAL;
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "{}", "line 3: spec.template"), 400);
     core.next = ADL_ESTATE;
@@ -384,6 +534,7 @@ TEST(jobs_and_nodes)
     snprintf(headers, sizeof headers, "%sContent-Type: application/x-tar\r\n", OPERATOR);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "0123456789", "archive"), 201);
     CHECK_INT(core.archive_bytes, 10);
+    check_slow_uploads(headers);
     snprintf(headers, sizeof headers, "%sContent-Type: text/plain\r\n", OPERATOR);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", headers, "x", "application/yaml"), 415);
     CHECK_INT(adlt_code(port, "POST", "/api/v1/jobs", OPERATOR, "x", NULL), 415);

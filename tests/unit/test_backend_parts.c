@@ -3,6 +3,7 @@
 #include "backend/local/cgroup.h"
 #include "backend/local/claim.h"
 #include "backend/local/keeper.h"
+#include "backend/output.h"
 #include "backend/local/plan.h"
 #include "proc/procs.h"
 #include "backend/local/record.h"
@@ -384,25 +385,58 @@ static adl_status parse(int argc, const char **argv, adli_keeper *out)
 
 TEST(the_keeper_refuses_a_wrong_command_line)
 {
-    const char *good[] = {"keeper", "/d", "1",  "/l", "/w", "500", "1000",
-                          "-",      "-",  "--", "sh", "-c", NULL};
+    const char *good[] = {"keeper", "/d", "1", "/l", "/w", "500", "1000", "-",
+                          "-",      "64", "-", "--", "sh", "-c",  NULL};
     adli_keeper keeper;
-    CHECK_OK(parse(12, good, &keeper));
+    CHECK_OK(parse(14, good, &keeper));
     CHECK(keeper.rank == 1 && keeper.cpu_milli == 500 && keeper.cgroup.kind == ADLI_CGROUP_NONE);
     CHECK_STR(keeper.argv[0], "sh");
-    CHECK_FAILS(parse(10, good, &keeper), ADL_EINVAL, "usage");
-    good[9] = "-";
+    CHECK(keeper.log_bytes == 64 && strcmp(keeper.user, "-") == 0);
+    good[9] = "x";
+    CHECK_FAILS(parse(14, good, &keeper), ADL_EINVAL, "not a number");
+    good[9] = "64";
     CHECK_FAILS(parse(12, good, &keeper), ADL_EINVAL, "usage");
-    good[9] = "--";
+    good[11] = "-";
+    CHECK_FAILS(parse(14, good, &keeper), ADL_EINVAL, "usage");
+    good[11] = "--";
     good[5] = "-1";
-    CHECK_FAILS(parse(12, good, &keeper), ADL_EINVAL, "not a number");
+    CHECK_FAILS(parse(14, good, &keeper), ADL_EINVAL, "not a number");
     good[5] = "99999999999999999999";
-    CHECK_FAILS(parse(12, good, &keeper), ADL_EINVAL, "not a number");
+    CHECK_FAILS(parse(14, good, &keeper), ADL_EINVAL, "not a number");
     good[5] = "0";
     good[7] = "/a";
-    CHECK_OK(parse(12, good, &keeper));
+    CHECK_OK(parse(14, good, &keeper));
     CHECK_INT(keeper.cgroup.kind, ADLI_CGROUP_V2);
     good[8] = "/b";
-    CHECK_OK(parse(12, good, &keeper));
+    CHECK_OK(parse(14, good, &keeper));
     CHECK_INT(keeper.cgroup.kind, ADLI_CGROUP_V1);
+}
+
+/* A log that is cut while it is written and read. */
+TEST(output_is_kept_to_its_size_where_it_stands)
+{
+    char path[] = "/tmp/adl-output-XXXXXX", line[64], got[64];
+    int fd = mkstemp(path), append = open(path, O_WRONLY | O_APPEND);
+    REQUIRE(fd >= 0 && append >= 0);
+    CHECK_INT((int)adli_output_begin(fd), 0);
+    for (int i = 0; i < 20000; i++) {
+        int length = snprintf(line, sizeof line, "line %06d\n", i);
+        REQUIRE(write(append, line, (size_t)length) == length);
+        if (i % 1000 == 0)
+            CHECK(adli_output_trim(fd, 65536) <= 65536);
+    }
+    adli_output_trim(fd, 65536);
+    struct stat info;
+    REQUIRE(fstat(fd, &info) == 0);
+    int64_t begin = adli_output_begin(fd);
+    CHECK(begin > 0 && begin < info.st_size && info.st_blocks * 512 <= 2 * 65536);
+    CHECK_INT((int)info.st_size, 20000 * 12); /* the others are where they were */
+    CHECK(pread(fd, got, 30, begin) == 30 &&
+          memcmp(got, "\n[what was written before this", 30) == 0);
+    CHECK(pread(fd, got, 12, info.st_size - 12) == 12 && memcmp(got, "line 019999\n", 12) == 0);
+    CHECK(adli_output_trim(fd, 0) > 0); /* no limit */
+    CHECK_INT((int)adli_output_begin(fd), (int)begin);
+    close(append);
+    close(fd);
+    unlink(path);
 }

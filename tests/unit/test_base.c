@@ -209,6 +209,42 @@ TEST(the_logger_is_silent_until_it_is_started_and_then_filters)
     CHECK_STR(said, "> warning: 1;> error: two;");
 }
 
+/* Whoever reads a log must not be able to speak for the job whose address stands in it. */
+TEST(messages_show_no_passwords)
+{
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"PUT http://job:s3cret@h:80/x: refused", "PUT http://***@h:80/x: refused"},
+        {"https://s3cret@h", "https://***@h"},
+        {"http://job:s3@cret@h/", "http://***@h/"},
+        {"a http://job:s3cret@h, b http://job:s3cret@[::1]:1/y",
+         "a http://***@h, b http://***@[::1]:1/y"},
+        {"\"http://a@b\"", "\"http://*@b\""},
+        {"http://@b", "http://@b"},
+        {"http://h:80/a@b c@d", "http://h:80/a@b c@d"},
+        {"GET http://h:80", "GET http://h:80"},
+        {"GET http://[::1]", "GET http://[::1]"},
+        {"expected http://HOST:PORT", "expected http://HOST:PORT"},
+        {"mail@example.com ://", "mail@example.com ://"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        CHECK_FAILS(adli_fail(ADL_ENET, "%s", cases[i].text), ADL_ENET, "");
+        CHECK_STR(adl_error(), cases[i].shown);
+    }
+    CHECK_FAILS(adli_wrap(ADL_ENET, "PUT http://job:s3cret@h"), ADL_ENET, "PUT http://***@h: ");
+    /* cut off before the @ */
+    CHECK_FAILS(adli_fail(ADL_ENET, "%1010s http://job:s3cret@h", ""), ADL_ENET, " http://***");
+    CHECK_FAILS(adli_wrap(ADL_ENET, "%498s http://job:s3cret@h", ""), ADL_ENET, " http://***: ");
+    said[0] = '\0';
+    char prefix[] = "";
+    adli_log_start(keep, prefix, ADL_LOG_INFO);
+    adli_say(ADL_LOG_INFO, "at http://job:%s@h", "s3cret");
+    adli_log_start(NULL, NULL, ADL_LOG_INFO);
+    CHECK_STR(said, "at http://***@h;");
+}
+
 TEST(files_are_replaced_whole)
 {
     char path[] = "/tmp/adl-test-XXXXXX";

@@ -313,6 +313,7 @@ TEST(old_ones_go_and_the_newest_wins)
         CHECK_OK(adl_checkpoint_save_all(store));
     }
     CHECK_STR(saved_name(store), "checkpoint-3.12");
+    CHECK_OK(adl_checkpoint_flush(store));
     CHECK_INT(count_entries(directory, ""), 2);
     CHECK(exists(directory, "checkpoint-3.11") && exists(directory, "checkpoint-3.12"));
     adl_checkpoint_close(store);
@@ -585,6 +586,57 @@ static adl_status lazy_load(void *user, adl_source *source)
     return adl_source_u32(source, &value);
 }
 
+typedef struct large {
+    blob all;  /* in three parts: small, large, small */
+    bool fail; /* after the large one */
+} large;
+
+static adl_status large_save(void *user, adl_sink *sink)
+{
+    const large *l = user;
+    size_t tail = l->all.length - 100;
+    adl_status status = adl_sink_write(sink, l->all.data, 100);
+    if (status == ADL_OK)
+        status = adl_sink_write(sink, l->all.data + 100, tail - 100);
+    if (status == ADL_OK && l->fail)
+        return ADL_EINVAL;
+    return status == ADL_OK ? adl_sink_write(sink, l->all.data + tail, 100) : status;
+}
+
+static adl_status large_load(void *user, adl_source *source)
+{
+    large *l = user;
+    return adl_source_read(source, l->all.data, l->all.length);
+}
+
+TEST(what_is_large_goes_to_the_file_without_a_copy)
+{
+    const char *directory = fresh_directory();
+    enum { LENGTH = 5 << 20 };
+    adl_checkpoint_functions functions = {sizeof functions, large_save, large_load, NULL};
+    large l = {.all = blob_of(LENGTH, 3)};
+    blob b = blob_of(10, 1);
+    adl_checkpoint *store = open_store(directory, 0, NULL);
+    CHECK(add(store, "b", &b, false));
+    CHECK_OK(adl_checkpoint_register(store, "large", &functions, &l, NULL));
+    CHECK_OK(adl_checkpoint_save_all(store));
+    CHECK(store->save.copies[1].capacity < 2 << 20);
+    adl_checkpoint_info info = ADL_CHECKPOINT_INFO_INIT;
+    adl_checkpoint_get_info(store, &info);
+    CHECK_INT((long long)info.raw_bytes, LENGTH + 10);
+    blob_set(&l.all, LENGTH, 4);
+    l.fail = true; /* when most of it is in the file */
+    CHECK_FAILS(adl_checkpoint_save_all(store), ADL_EINVAL, "state \"large\": save");
+    CHECK_INT(count_entries(directory, ""), 1);
+    adl_checkpoint_close(store);
+    store = open_store(directory, 1, NULL);
+    CHECK_OK(adl_checkpoint_register(store, "large", &functions, &l, NULL));
+    CHECK_OK(adl_checkpoint_load_all(store, NULL, NULL));
+    CHECK(blob_is(&l.all, LENGTH, 3));
+    adl_checkpoint_close(store);
+    free(l.all.data), free(b.data);
+}
+
 TEST(failing_callbacks_are_named)
 {
     const char *directory = fresh_directory();
@@ -613,6 +665,7 @@ TEST(failing_callbacks_are_named)
     CHECK_FAILS(adl_checkpoint_save_all(store), ADL_ENOMEM, "state \"ignores\"");
     adl_checkpoint_unregister(store, state);
     CHECK_OK(adl_checkpoint_save_all(store));
+    CHECK_OK(adl_checkpoint_flush(store));
     CHECK_INT(count_entries(directory, ""), 2);
     adl_checkpoint_close(store);
 

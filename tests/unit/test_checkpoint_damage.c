@@ -305,6 +305,7 @@ TEST(when_all_are_damaged_the_user_decides)
     CHECK(info.damaged == 2 && info.loaded[0] == '\0' && info.pending == 0);
     CHECK(exists(f.directory, "checkpoint-0.2"));
     CHECK_OK(adl_checkpoint_save_all(store));
+    CHECK_OK(adl_checkpoint_flush(store));
     CHECK_INT(count_entries(f.directory, ""), 1); /* the damaged ones go after a good save */
     CHECK(exists(f.directory, "checkpoint-0.3"));
     adl_checkpoint_close(store);
@@ -400,6 +401,7 @@ TEST(no_memory_while_saving)
                 status = status == ADL_OK ? flushed : status;
             } else {
                 status = adl_checkpoint_save_all(store);
+                CHECK_OK(adl_checkpoint_flush(store)); /* until what is old is removed */
             }
             bool hit = adli_mem_count() - before >= nth;
             adli_mem_fail_at(0);

@@ -165,8 +165,8 @@ static bool save_with_fault(int fail_at, bool stay, int error, int level, bool a
     memset(&fault, 0, sizeof fault);
     fault.fail_at = fail_at, fault.stay = stay, fault.error = error;
     adl_status status = async ? adl_checkpoint_save_async(store) : adl_checkpoint_save_all(store);
-    if (async && status == ADL_OK)
-        status = adl_checkpoint_flush(store);
+    if (status == ADL_OK)
+        status = adl_checkpoint_flush(store); /* in the foreground: until what is old is removed */
     bool reached = fault.calls >= fail_at;
     fault.fail_at = 0;
     unsigned now = loads(directory);
@@ -189,6 +189,7 @@ static bool save_with_fault(int fail_at, bool stay, int error, int level, bool a
     store = open_pair(directory, &p, level, NULL);
     CHECK_INT(count_entries(directory, ".tmp"), 0);
     CHECK_OK(adl_checkpoint_save_all(store));
+    CHECK_OK(adl_checkpoint_flush(store));
     CHECK_INT(count_entries(directory, ""), 1); /* what could not be removed then is removed now */
     adl_checkpoint_close(store);
     free(p.a.data), free(p.b.data);

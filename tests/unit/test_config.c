@@ -68,6 +68,7 @@ static const char full[] = "policy:\n"
                            "  samplesPerJob: 6\n"
                            "  finishedJobs: 7\n"
                            "historySeconds: 2\n"
+                           "useSeconds: 7\n"
                            "nodes:\n"
                            "- name: a\n"
                            "  deviceType: a100\n"
@@ -85,6 +86,7 @@ TEST(every_field_is_read)
     CHECK(c.parameters[0].value == 0.06 && c.parameters[0].line == 3);
     CHECK(c.interval_s == 10 && c.event_delay_s == 0.5 && !c.start_at_once && c.grace_s == 3);
     CHECK(c.max_retries == 0 && c.retry_pause_s == 0.25 && c.history_s == 2);
+    CHECK(c.use_s == 7);
     CHECK_STR(c.listen, "[::1]:8080");
     CHECK_STR(c.token_file, "/etc/token");
     CHECK_STR(c.tls_certificate, "c.pem");

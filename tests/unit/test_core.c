@@ -53,7 +53,8 @@ TEST(names_are_unique_and_generated)
     REQUIRE_OK(
         adli_core_submit(w.core, generated, strlen(generated), true, true, NULL, &w.out)); /* dry */
     adli_buf_clear(&w.out);
-    REQUIRE_OK(adli_core_jobs(w.core, "default", "Pending", &w.out));
+    REQUIRE_OK(adli_core_jobs(
+        w.core, &(adli_list_query){.ns = "default", .phases = 1u << ADL_PENDING}, &w.out));
     int names = 0;
     for (const char *at = w.out.data; (at = strstr(at, "\"uid\":")); at++)
         names++;
@@ -343,10 +344,21 @@ TEST(a_job_is_told_what_others_of_its_application_measured)
     w.fake->auto_ready = true;
     const fake_group *first = start_labelled(&w, "first", "resnet");
     CHECK(strstr(first->env, "ADAPTDL_PRIOR=") == NULL);
+    w.fake->obedient = true;
+    REQUIRE_OK(adli_core_hints(w.core, "default", "first", profile_hints, strlen(profile_hints)));
+    step(&w,
+         60); /* one replica measured: two; what it says of two before it had them does not count */
+    step(&w, 1);
+    step(&w, 1);
+    CHECK_INT(int_of(&w, "first", "replicas"), 2);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_decisions(w.core, "default", "first", 1, &w.out));
+    CHECK(strstr(w.out.data, "\"distrust\":\"claims measurements of 2 replicas and never had more "
+                             "than 1\"") != NULL);
+    CHECK(strstr(w.out.data, "its report is not believed: it claims") != NULL);
     REQUIRE_OK(adli_core_hints(w.core, "default", "first", profile_hints, strlen(profile_hints)));
     step(&w, 60);
     REQUIRE_OK(adli_core_delete(w.core, "default", "first", &w.out));
-    w.fake->obedient = true;
     step(&w, 1);
     step(&w, 60);
     step(&w, 60);

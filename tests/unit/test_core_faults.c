@@ -155,11 +155,18 @@ TEST(metrics_are_there)
     REQUIRE_OK(open_world(&w, 1, 1));
     REQUIRE_OK(submit(&w, "job", ""));
     step(&w, 0);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_metrics(w.core, &w.out));
+    CHECK(strstr(w.out.data, "\nadaptdl_job_replicas{job=\"default/job\"} 1\n"));
     fake_set(w.fake, uid_of(&w, "job"), ADLI_MEMBER_SUCCEEDED, 0);
     step(&w, 20);
     adli_buf_clear(&w.out);
     REQUIRE_OK(adli_core_metrics(w.core, &w.out));
+    CHECK(!strstr(w.out.data, "adaptdl_job_replicas{"));
     CHECK(strstr(w.out.data, "\njob_submission_count 1\n"));
+    CHECK(strstr(w.out.data, "\nadaptdl_sched_job_submission_count 1\n"));
+    CHECK(strstr(w.out.data, "\nadaptdl_sched_job_completion_time_sum{status=\"Succeeded\"} 20\n"));
+    CHECK(strstr(w.out.data, "\nadaptdl_sched_job_completion_time_count{status=\"Failed\"} 0\n"));
     CHECK(strstr(w.out.data, "\njob_completion_time_bucket{status=\"Succeeded\",le=\"10\"} 0\n"));
     CHECK(strstr(w.out.data, "\njob_completion_time_bucket{status=\"Succeeded\",le=\"60\"} 1\n"));
     CHECK(strstr(w.out.data, "\njob_completion_time_sum{status=\"Succeeded\"} 20\n"));
@@ -215,7 +222,7 @@ static void *call(void *user)
         CHECK_OK(adli_core_hints(w->core, "default", name, good_hints, strlen(good_hints)));
         adli_buf_clear(&out);
         int64_t seq = 0;
-        CHECK_OK(adli_core_jobs(w->core, NULL, NULL, &out));
+        CHECK_OK(adli_core_jobs(w->core, &(adli_list_query){0}, &out));
         CHECK_OK(adli_core_cluster(w->core, &out));
         CHECK_OK(adli_core_metrics(w->core, &out));
         CHECK_OK(adli_core_events(w->core, NULL, NULL, 10, &seq, &out));
@@ -260,7 +267,7 @@ TEST(callers_from_many_threads)
     for (int i = 0; i < 4; i++)
         step(&w, 1);
     adli_buf_clear(&w.out);
-    REQUIRE_OK(adli_core_jobs(w.core, NULL, NULL, &w.out));
+    REQUIRE_OK(adli_core_jobs(w.core, &(adli_list_query){0}, &w.out));
     int count = 0;
     for (const char *at = w.out.data; (at = strstr(at, "\"uid\":")); at++)
         count++;

@@ -255,3 +255,38 @@ TEST(the_backend_hears_how_many_nodes_are_wanted)
     CHECK_INT(w.fake->desired_nodes, 2);
     close_world(&w);
 }
+
+/* A round's answer for a cluster that can grow: from none, by what jobs need, and back; jobs and explanations tell. */
+TEST(the_number_of_nodes_follows_the_jobs)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 3, 2));
+    w.config.autoscale.max_nodes = 3;
+    w.fake->node_count = 0;
+    REQUIRE_OK(reopen(&w));
+    step(&w, 0);
+    CHECK_INT(w.fake->desired_nodes, 0);
+    REQUIRE_OK(submit(&w, "two", "  minReplicas: 4\n  maxReplicas: 4\n"));
+    step(&w, 0);
+    step(&w, 1);
+    CHECK_INT(w.fake->desired_nodes, 1);
+    CHECK_STR(text_of(&w, "two", "reason"), "WaitingForNodes");
+    w.fake->node_count = 1; /* now it is known what a node has */
+    step(&w, 1);
+    step(&w, 61);
+    CHECK_INT(w.fake->desired_nodes, 3); /* two are needed; of three two thirds are in use */
+    w.fake->node_count = 2;
+    step(&w, 1);
+    step(&w, 61);
+    CHECK_INT(int_of(&w, "two", "replicas"), 4);
+    adli_buf_clear(&w.out);
+    REQUIRE_OK(adli_core_decisions(w.core, "default", "two", 1, &w.out));
+    CHECK(strstr(w.out.data, "\"cluster\":\"3 nodes wanted, 2 there: utility 1.00 (0.35 to 0.65 is "
+                             "right); the last brings 0.00, one more would bring 0.00\""));
+    CHECK(strstr(w.out.data, "; 3 nodes wanted, 2 there"));
+    REQUIRE_OK(adli_core_delete(w.core, "default", "two", &w.out));
+    for (int i = 0; i < 5; i++)
+        step(&w, 20);
+    CHECK_INT(w.fake->desired_nodes, 0);
+    close_world(&w);
+}

@@ -462,7 +462,7 @@ TEST(opposite_gradients_do_not_end_training)
     adlt_replicas_expect(&job, 1, run_opposite, 0);
 }
 
-/* Adam's moments are restarted when the scale changes, and only then. */
+/* Adam's moments are restarted when the scale changes, and only then; or not at all. */
 static void run_growing(adlt_replica *replica)
 {
     watcher *seen = malloc(sizeof *seen);
@@ -479,6 +479,7 @@ static void run_growing(adlt_replica *replica)
     adl_loop *loop = adl_loader_loop(loader);
     REQUIRE_OK(adl_loader_autoscale(loader, 100, 0, 100, false));
     loop->decided_replicas = 1;
+    replica->ctx->env.keep_moments = *(const bool *)replica->job->user;
     static const int sizes[] = {10, 10, 20, 20, 10}, restarts[] = {0, 0, 1, 1, 2};
     for (int epoch_number = 0; epoch_number < 5; epoch_number++) {
         loop->local_bsz = loop->min_local = loop->max_local = sizes[epoch_number]; /* no choice */
@@ -489,17 +490,20 @@ static void run_growing(adlt_replica *replica)
                     seen->grad[i] = (float)(1 + (i * batch->number) % 3);
                 CHECK_OK(adl_dp_step(dp));
             }
-        CHECK_INT(seen->restarts, restarts[epoch_number]);
+        CHECK_INT(seen->restarts, replica->ctx->env.keep_moments ? 0 : restarts[epoch_number]);
     }
     replica->code = adl_finish(replica->ctx);
     free(seen);
     pthread_exit(NULL);
 }
 
-TEST(moments_are_restarted_when_the_scale_changes)
+TEST(moments_are_restarted_when_the_scale_changes_unless_they_are_kept)
 {
-    static const adlt_job job = {0};
-    adlt_replicas_expect(&job, 1, run_growing, 0);
+    static const bool kept[] = {true, false};
+    for (int i = 0; i < 2; i++) {
+        adlt_job job = {.user = (void *)&kept[i]};
+        adlt_replicas_expect(&job, 1, run_growing, 0);
+    }
 }
 
 /* ---- misuse, several wrappers, other checkpoints ---------------------------------------------- */

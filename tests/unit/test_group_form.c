@@ -338,6 +338,20 @@ TEST(a_port_in_use_is_named)
     close(listener);
 }
 
+/* However long the others are waited for. */
+TEST(a_port_that_stays_in_use_is_given_up)
+{
+    int listener;
+    adl_group_options options = ADL_GROUP_OPTIONS_INIT;
+    options.replicas = 2;
+    options.connect_timeout_ms = 3600000;
+    REQUIRE_OK(adl_group_listen("127.0.0.1", 0, &listener, &options.master_port));
+    adl_group *group;
+    CHECK_FAILS(adl_group_new(&options, &group), ADL_ENET,
+                "Address already in use (still after 5000 ms)");
+    close(listener);
+}
+
 static bool cancel_now(void *context)
 {
     return ++*(int *)context > 3;

@@ -92,13 +92,15 @@ static int put_count(supervisor *seen)
     return puts;
 }
 
-static int warnings;
+static int warnings, told;
 
 static void count_warnings(void *user, adl_log_level level, const char *line)
 {
     (void)user;
     if (level == ADL_LOG_WARNING && strstr(line, "hints not sent"))
         __atomic_add_fetch(&warnings, 1, __ATOMIC_SEQ_CST);
+    if (strstr(line, "T0KEN"))
+        __atomic_add_fetch(&told, 1, __ATOMIC_SEQ_CST);
 }
 
 static adl_context *start_job(int port, double interval_s)
@@ -107,7 +109,7 @@ static adl_context *start_job(int port, double interval_s)
     adl_env env = ADL_ENV_INIT;
     adl_options options = ADL_OPTIONS_INIT;
     adl_context *ctx = NULL;
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/", port);
+    snprintf(url, sizeof url, "http://job:T0KEN@127.0.0.1:%d/", port);
     env.supervisor_url = url;
     env.job_id = "team/job-7";
     options.env = &env;
@@ -195,6 +197,7 @@ TEST(a_job_that_ends_has_a_last_word)
     CHECK(strstr(seen.last, "\"progress\"") != NULL);
 }
 
+/* One, and the job's token, which is part of the address, is not in it. */
 TEST(a_supervisor_that_is_away_is_one_warning)
 {
     static supervisor seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 500};
@@ -213,6 +216,7 @@ TEST(a_supervisor_that_is_away_is_one_warning)
     train_until(ctx, warned, NULL);
     CHECK_INT(adl_finish(ctx), 0);
     CHECK_INT(warnings, 1);
+    CHECK_INT(told, 0);
 }
 
 static int never_answer(void *user, const adlt_request *request, char *answer, size_t capacity)

@@ -653,3 +653,18 @@ TEST(no_memory_is_only_a_failure)
     CHECK(nth > 50 && nth < 100000);
     printf("info - %lld allocations failed\n", (long long)nth - 1);
 }
+
+/* A hole is a few bytes in the archive and would be gigabytes in the directory. */
+TEST(a_sparse_entry_is_refused)
+{
+    char command[8192];
+    begin();
+    snprintf(command, sizeof command,
+             "export PATH=/usr/bin:/bin; mkdir -p '%s/s/image' && cd '%s/s' && echo x >job.yaml && "
+             "truncate -s 3G image/big && "
+             "tar -cSf '%s' job.yaml image",
+             at("."), at("."), at("bad.tar"));
+    if (system(command) != 0)
+        SKIP("no tar that makes sparse entries");
+    CHECK_FAILS(adli_image_unpack(at("bad.tar"), at("out"), NULL), ADL_EINVAL, "sparse files");
+}

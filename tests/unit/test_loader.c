@@ -458,6 +458,7 @@ static void run_autoscale(adlt_replica *replica)
         return;
     adl_loop *loop = adl_loader_loop(loader);
     REQUIRE_OK(adl_loader_autoscale(loader, 80, 0, 40, false));
+    ctx->env.original_rule = true;
     ADL_EPOCHS (ctx, epoch, 3) {
         int steps = 0;
         if (epoch == 1)
@@ -577,6 +578,7 @@ static void run_threshold(adlt_replica *replica)
     adl_loader *loader = make_loader(replica, &sums);
     adl_loop *loop = adl_loader_loop(loader);
     REQUIRE_OK(adl_loader_autoscale(loader, 64, 0, 64, true));
+    ctx->env.original_rule = true;
     pretend(ctx, 1e-2, 20);
     loop->entered = true; /* choose without going through a loop */
     CHECK_OK(adli_loop_choose(loop));
@@ -619,6 +621,83 @@ TEST(a_choice_is_replaced_only_by_one_that_is_five_percent_better)
 {
     static const adlt_job job = {0};
     adlt_replicas_expect(&job, 1, run_threshold, 0);
+}
+
+/* A single replica, without accumulation: to twice the size when that is better by 5 %, twice in a row. */
+static void run_steady(adlt_replica *replica)
+{
+    adl_context *ctx = replica->ctx;
+    tally sums = {.examples = 64, .batch_size = 8};
+    adl_loader *loader = make_loader(replica, &sums);
+    adl_loop *loop = adl_loader_loop(loader);
+    REQUIRE_OK(adl_loader_autoscale(loader, 64, 0, 64, false));
+    CHECK_OK(adli_loop_choose(loop)); /* nothing is measured */
+    CHECK_INT(loop->local_bsz, 8);
+    pretend(ctx, 1e-2, 20); /* noisy gradients, a slow constant part: larger is better */
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_INT(loop->local_bsz, 8); /* once is not enough */
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_INT(loop->local_bsz, 16);
+    for (int i = 0; i < 8; i++)
+        CHECK_OK(adli_loop_choose(loop));
+    int most = loop->local_bsz;
+    CHECK(most > 32);
+    pretend(ctx, 1e-2, 1e-9); /* for once it looks as if there were no noise */
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_INT(loop->local_bsz, most);
+    pretend(ctx, 1e-2, 20);
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_INT(loop->local_bsz, most);
+    pretend(ctx, 1e-2, 1e-9);
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_INT(loop->local_bsz, most / 2); /* by half at most */
+    ctx->env.original_rule = true;        /* it keeps its size there */
+    loop->decided_replicas = 0;
+    pretend(ctx, 1e-2, 20);
+    CHECK_OK(adli_loop_choose(loop));
+    CHECK_INT(loop->local_bsz, 8);
+}
+
+TEST(a_single_replica_grows_and_shrinks_steadily)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_steady, 0);
+}
+
+/* In the middle of a pass: every example is there once all the same. */
+static void run_reconsider(adlt_replica *replica)
+{
+    adl_context *ctx = replica->ctx;
+    tally sums = {.examples = 512, .batch_size = 8};
+    adl_loader *loader = make_loader(replica, &sums);
+    adl_loop *loop = adl_loader_loop(loader);
+    int seen[512] = {0}, sizes = 0, last = 0;
+    REQUIRE_OK(adl_loader_autoscale(loader, 64, 0, 64, false));
+    ctx->env.batch_steps = 2;
+    ADL_EPOCHS (ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            sizes += adl_loop_batch_size(loop) != last;
+            last = adl_loop_batch_size(loop);
+            for (int i = 0; i < batch->size; i++)
+                seen[batch->index[i]]++;
+            CHECK_OK(adli_loop_trains(loop));
+            pretend(ctx, 1e-2, 20);
+            loop->considered_s = 0; /* as if a second had gone by */
+            step_progress(ctx, 0.01);
+            if (adl_loop_index(loop) + (uint64_t)last >= 512)
+                step_progress(ctx, 100);
+        }
+    CHECK(sizes > 1 && last > 8);
+    for (int i = 0; i < 512; i++)
+        CHECK_INT(seen[i], replica->rank == 0 && replica->replicas == 1 ? 1 : seen[i]);
+}
+
+TEST(the_batch_size_is_reconsidered_in_the_middle_of_a_pass)
+{
+    static const adlt_job job = {0};
+    adlt_replicas_expect(&job, 1, run_reconsider, 0);
+    adlt_replicas_expect(&job, 2, run_reconsider, 0);
 }
 
 /* Accumulation: boundaries and the end of a pass. */

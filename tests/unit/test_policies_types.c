@@ -165,6 +165,86 @@ TEST(a_decision_says_why_this_type)
     adlt_world_fini(&world);
 }
 
+/* Eight devices in all, of which no type has more than four: it used to be given eight, for which there was no room. */
+TEST(optimus_grows_a_job_to_what_one_type_has)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    two_types(&world, 1, &slow_model, &fast_model);
+    REQUIRE_OK(adl_policy_new("optimus", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK_INT(decision.jobs[0].replicas, 4);
+    CHECK_INT(decision.jobs[0].nodes[0], 2);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
+/* A job with a minute or two left on slow devices: where does it go on, if it can change in place or not, the fast ones
+ * being free or another's? */
+static int type_of_a_late_job(double resize_cost_s, bool taken)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    two_types(&world, 2, &slow_model, &fast_model);
+    adlt_world_allocate(&world, 0, (const int[]){0, 0}, 2);
+    if (taken)
+        adlt_world_allocate(&world, 1, (const int[]){2, 2, 2, 2}, 4);
+    world.jobs[1].priority = 1e-6;
+    for (int j = 0; j < 2; j++) {
+        world.jobs[j].total_work = 2000;
+        world.jobs[j].max_replicas = world.jobs[j].max_profiled = 4;
+        world.jobs[j].attained_s = 1000;
+        world.jobs[j].restart_cost_s = 600;
+        world.jobs[j].resize_cost_s = resize_cost_s;
+    }
+    world.snapshot.now_s = 1e5;
+    CHECK_OK(adl_policy_new("rank", &policy));
+    CHECK_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK(decision.jobs[0].replicas > 0);
+    int type = decision.jobs[0].type;
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+    return type;
+}
+
+/* To be led to free devices of another type costs two changes in place; it used to be priced as a restart. Where
+ * others have to leave first it is one. */
+TEST(a_job_is_led_to_another_type_where_there_is_room)
+{
+    CHECK_INT(type_of_a_late_job(0, false), 0);
+    CHECK_INT(type_of_a_late_job(1, false), 1);
+    CHECK_INT(type_of_a_late_job(1, true), 0);
+}
+
+/* A job on the second slow node that is to grow goes on there when that is cheaper than a restart, whatever order the
+ * nodes are in. */
+TEST(a_job_that_changes_in_place_keeps_a_node)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    two_types(&world, 1, &slow_model, &slow_model);
+    world.nodes[2].capacity.amount[0] = 1; /* no room for two on the other type */
+    adlt_world_allocate(&world, 0, (const int[]){1}, 1);
+    world.jobs[0].max_replicas = world.jobs[0].max_profiled = 2;
+    world.jobs[0].restart_cost_s = 600;
+    world.jobs[0].resize_cost_s = 1;
+    world.jobs[0].attained_s = 1000;
+    world.snapshot.now_s = 1e5;
+    REQUIRE_OK(adl_policy_new("sia", &policy));
+    REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK_INT(decision.jobs[0].replicas, 2);
+    for (int i = 0; i < decision.jobs[0].replicas; i++)
+        CHECK_INT(decision.jobs[0].nodes[i], 1);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
+
 /* The published objective on a problem that can be done by hand: 4 devices, a job that scales and one
  * that does not. */
 TEST(sia_gives_devices_to_those_that_scale)

@@ -63,6 +63,73 @@ TEST(a_short_job_that_never_ran_is_not_kept_waiting)
     adlt_world_fini(&world);
 }
 
+/* Of what a job that grows is thought to lose, the part that does not depend on the time it has left grows with the
+ * square root of what it measured a restart to cost. */
+TEST(hysteresis_grows_with_the_measured_restart_cost)
+{
+    static const double costs_s[] = {0, 1, 30, 120};
+    for (size_t i = 0; i < ADLI_COUNT(costs_s); i++) {
+        adlt_world world;
+        adl_policy *policy;
+        adl_decision decision = {0};
+        half_hinted(&world);
+        adlt_world_allocate(&world, 7, (const int[]){0}, 1);
+        world.jobs[7].attained_s = 1000;
+        world.jobs[7].restart_cost_s = costs_s[i]; /* 0: the usual 30 s */
+        world.jobs[7].priority = 1000;
+        REQUIRE_OK(adl_policy_new("rank", &policy));
+        REQUIRE_OK(adl_policy_set(policy, "rs", 0));
+        REQUIRE_OK(adl_policy_set(policy, "dw", 0));
+        REQUIRE_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+        CHECK(decision.jobs[7].replicas > 1);
+        double scale = sqrt((costs_s[i] > 0 ? costs_s[i] : 30) / 30);
+        CHECK_NEAR(decision.jobs[7].restart_cost, 0.06 * scale, 1e-4); /* kept as a float */
+        adl_decision_fini(&decision);
+        adl_policy_free(policy);
+        adlt_world_fini(&world);
+    }
+}
+
+/* What the growth of a job that has one device is thought to cost, as seconds of a change: others have so many on its
+ * node and on the other one. */
+static double growth_costs_s(int beside, int elsewhere)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    half_hinted(&world);
+    adlt_world_allocate(&world, 7, (const int[]){0}, 1);
+    if (beside > 0)
+        adlt_world_allocate(&world, 0, (const int[]){0, 0, 0, 0, 0, 0, 0}, beside);
+    if (elsewhere > 0)
+        adlt_world_allocate(&world, 1, (const int[]){1, 1, 1, 1, 1, 1, 1, 1}, elsewhere);
+    world.jobs[7].attained_s = 1000;
+    world.jobs[7].restart_cost_s = 30;
+    world.jobs[7].resize_cost_s = 1;
+    world.jobs[7].max_replicas = 8;
+    world.jobs[7].priority = 1000;
+    CHECK_OK(adl_policy_new("rank", &policy));
+    CHECK_OK(adl_policy_set(policy, "rs", 0));
+    CHECK_OK(adl_policy_set(policy, "dw", 0));
+    CHECK_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK(decision.jobs[7].replicas > 1);
+    double scale = decision.jobs[7].restart_cost / 0.06;
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+    return 30 * scale * scale;
+}
+
+/* One change in place where the job is, two where all of it has to go elsewhere, and a restart where there is no room
+ * beside it: it used to be one change whatever the job's node held. */
+TEST(a_change_is_priced_as_what_it_will_be)
+{
+    CHECK_NEAR(growth_costs_s(0, 0), 1, 1e-3);
+    CHECK_NEAR(growth_costs_s(0, 8), 1, 1e-3);
+    CHECK_NEAR(growth_costs_s(7, 0), 2, 1e-3);
+    CHECK_NEAR(growth_costs_s(7, 8), 30, 1e-3);
+}
+
 /* ---- what users say about their jobs ---- */
 
 /* Two jobs on one node of four, the second of this priority; how many devices the second gets. */

@@ -9,9 +9,8 @@
 #include "train/vote.h"
 
 #include <math.h>
-#include <stdatomic.h>
 
-enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64, PLACES = 12, NEW = 8, PORTS = 12000 };
+enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64, PLACES = 12, NEW = 8 };
 
 /* One change: when a world is so many steps old, its rank 0 is offered another, of the processes with these ranks in
  * it and new ones (NEW, NEW + 1 ...: each joins once). */
@@ -23,15 +22,17 @@ typedef struct change {
 typedef struct task {
     const change *changes;
     int change_count;
-    int joiners;   /* processes that wait to join from the start */
-    bool calls;    /* the program makes collective calls of its own */
-    int dies_at;   /* that step of world 0 kills its rank 0; 0: none does */
-    bool tears;    /* the first of world 1 dies while it sends its state to one that is behind */
-    int sends;     /* calls of its save function there */
-    int breaks_at; /* at that step its directory of checkpoints is taken away */
+    int joiners; /* processes that wait to join from the start */
+    bool calls;  /* the program makes collective calls of its own */
+    int dies_at; /* that step of world 0 kills its rank 0; 0: none does */
+    bool tears;  /* the first of world 1 dies while it sends its state to one that is behind */
+    int sends;   /* calls of its save function there */
+    atomic_int large_loads; /* large states that came whole; only where some join */
+    int breaks_at;          /* at that step its directory of checkpoints is taken away */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     adl_context *contexts[2 * NEW]; /* under lock; by member */
+    atomic_int offered;             /* generation of the last world that was */
     atomic_int seen[EPOCHS][EXAMPLES];
     atomic_int world_steps[PLACES]; /* steps taken in each world, by its rank 0 */
     float result[D];
@@ -39,22 +40,6 @@ typedef struct task {
     double sum; /* of an accumulator */
     int last_replicas;
 } task;
-
-/* A port that was free a moment ago, below those that the system hands out for connections meanwhile. */
-static int free_port(void)
-{
-    static atomic_int next;
-    int fd, port;
-    for (int i = 0; i < PORTS; i++) {
-        port = 20000 + (getpid() * 37 + atomic_fetch_add(&next, 1)) % PORTS;
-        if (adl_group_listen("127.0.0.1", port, &fd, &port) == ADL_OK) {
-            close(fd);
-            return port;
-        }
-    }
-    ADLT_FAIL("no free port in 20000 .. %d", 20000 + PORTS - 1);
-    return 0;
-}
 
 /* Tells all processes, as a launcher would. */
 static void offer(task *work, adl_context *ctx, const change *next)
@@ -64,7 +49,7 @@ static void offer(task *work, adl_context *ctx, const change *next)
                        .replicas = next->replicas,
                        .nodes = 1,
                        .master_addr = (char *)"127.0.0.1",
-                       .master_port = free_port(),
+                       .master_port = adlt_free_port(),
                        .members = members};
     for (int r = 0; r < next->replicas; r++)
         members[r] = next->from[r] >= NEW ? next->from[r] : ctx->world.members[next->from[r]];
@@ -75,6 +60,7 @@ static void offer(task *work, adl_context *ctx, const change *next)
     for (int m = 0; m < 2 * NEW; m++)
         if (work->contexts[m])
             CHECK_OK(adli_regroup_offer(work->contexts[m], &told));
+    atomic_store(&work->offered, (int)told.generation);
     pthread_mutex_unlock(&work->lock);
 }
 
@@ -127,6 +113,48 @@ static adl_status load_torn(void *user, adl_source *source)
     return adl_source_u32(source, &seven);
 }
 
+/* A state of more pieces than are sent at a time, as a block that is made in the sink and as one that lies elsewhere. */
+enum { LARGE = (7 << 20) + 3 };
+
+static unsigned char large_byte(size_t i)
+{
+    return (unsigned char)(i * 31 + (i >> 11));
+}
+
+static adl_status save_large(void *user, adl_sink *sink)
+{
+    void *room;
+    (void)user;
+    adl_status status = adl_sink_reserve(sink, LARGE, &room);
+    unsigned char *bytes = room;
+    for (size_t i = 0; status == ADL_OK && i < LARGE; i++)
+        bytes[i] = large_byte(i);
+    unsigned char *elsewhere = status == ADL_OK ? malloc(LARGE) : NULL;
+    if (elsewhere) {
+        memcpy(elsewhere, bytes, LARGE);
+        status = adl_sink_write(sink, elsewhere, LARGE);
+    }
+    free(elsewhere);
+    return status;
+}
+
+static adl_status load_large(void *user, adl_source *source)
+{
+    adlt_replica *replica = user;
+    task *work = replica->job->user;
+    const void *block;
+    size_t wrong = adl_source_remaining(source) != (size_t)2 * LARGE;
+    for (int part = 0; part < 2; part++) {
+        adl_status status = adl_source_view(source, LARGE, &block);
+        if (status != ADL_OK)
+            return status;
+        for (size_t i = 0; i < LARGE; i++)
+            wrong += ((const unsigned char *)block)[i] != large_byte(i);
+    }
+    work->large_loads += wrong == 0;
+    return wrong ? adli_fail(ADL_ECORRUPT, "%zu bytes are wrong", wrong) : ADL_OK;
+}
+
 /* The first replica is gone; the others are offered a world of their own. */
 static void die(adlt_replica *replica)
 {
@@ -137,10 +165,15 @@ static void die(adlt_replica *replica)
     adl_context_failf(replica->ctx, ADL_EIO, "dies on purpose");
 }
 
-static void wait_formed(adl_context *ctx)
+/* Steps take no time here, a group does: without a pause the training would be over before the others have formed it. */
+static void wait_formed(task *work, adl_context *ctx)
 {
-    while (adl_rank(ctx) == 0 && adli_regroup_wishes(ctx) & ADLI_WISH_WAIT)
-        usleep(200); /* steps take no time here, a group does */
+    if (adl_rank(ctx) != 0)
+        return;
+    while (adli_regroup_wishes(ctx) & ADLI_WISH_WAIT)
+        usleep(200);
+    if (atomic_load(&work->offered) > (int)ctx->world.generation)
+        usleep(20000);
 }
 
 static void train(adlt_replica *replica)
@@ -171,6 +204,9 @@ static void train(adlt_replica *replica)
     adl_checkpoint_functions torn = {sizeof torn, save_torn, load_torn, NULL};
     if (work->tears)
         CHECK_OK(adl_state(ctx, "torn", &torn, replica, NULL));
+    adl_checkpoint_functions large = {sizeof large, save_large, load_large, NULL};
+    if (work->joiners > 0)
+        CHECK_OK(adl_state(ctx, "large", &large, replica, NULL));
     int age = 0;
     uint32_t seen_world = 0;
     ADL_EPOCHS (ctx, epoch, EPOCHS) {
@@ -183,7 +219,7 @@ static void train(adlt_replica *replica)
             if (adl_rank(ctx) == 0 && (int)world < work->change_count &&
                 age == work->changes[world].step)
                 offer(work, ctx, &work->changes[world]);
-            wait_formed(ctx);
+            wait_formed(work, ctx);
             if (work->breaks_at && world == 0 && age == work->breaks_at && adl_rank(ctx) == 0) {
                 adlt_tempdir_remove(replica->job->checkpoint);
                 adl_save(ctx);
@@ -319,6 +355,7 @@ static void check_joining(bool calls)
     work->calls = calls;
     run(work, 1, (int[]){143, 143, 0, 0, 0});
     CHECK_INT(work->last_replicas, 3);
+    CHECK_INT(work->large_loads, 4);
     for (int world = 0; world < 5; world++)
         CHECK(work->world_steps[world] > 0);
     check_same(work);
@@ -400,7 +437,7 @@ static void offer_nowhere(adlt_replica *replica)
                                    .replicas = 3,
                                    .nodes = 1,
                                    .master_addr = (char *)"127.0.0.1",
-                                   .master_port = free_port(),
+                                   .master_port = adlt_free_port(),
                                    .members = members};
                 CHECK_OK(adli_regroup_offer(ctx, &next));
             }

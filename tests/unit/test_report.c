@@ -286,7 +286,8 @@ TEST(a_stopped_context_tells_nothing)
     CHECK_INT(seen.puts, 0);
 }
 
-/* Every epoch of a run once, whatever sends them when. */
+/* Every epoch of a run, whatever sends them when; what is under way at the end is sent once more, and the scheduler keeps a
+ * step once (test_core_reports). */
 TEST(the_runner_reports_its_epochs)
 {
     static scheduler seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 200};
@@ -306,6 +307,7 @@ TEST(the_runner_reports_its_epochs)
         for (int epoch = 1; epoch <= 3; epoch++) {
             char point[64];
             snprintf(point, sizeof point, "{\"name\":\"%s\",\"step\":%d,", names[i], epoch);
-            CHECK_INT(occurrences(seen.all, point), 1);
+            int times = occurrences(seen.all, point);
+            CHECK(times == 1 || times == 2);
         }
 }

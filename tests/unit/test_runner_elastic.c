@@ -1,6 +1,9 @@
 /* The runner over restarts and on several replicas: the same metrics, and logs without gap or
  * repetition, however often it was interrupted and wherever a killed job's checkpoint stood. */
 #include "runner_model.h"
+#include "train/checkpoint_store.h"
+#include "train/context.h"
+#include "worlds.h"
 
 #include <unistd.h>
 
@@ -16,6 +19,8 @@ typedef struct plan {
     bool first_is_best;  /* the one of the largest loss; and only that is kept */
     int stop_vote_rank;  /* this rank asks to end the training in epoch 2; -1: none */
     int stop_vote_batch; /* at this batch of training; 0: at the end of the epoch */
+    int victim;          /* dies where the run would be interrupted; on three replicas */
+    bool by_step;        /* the schedule */
     float w[ADLT_REPLICAS_MAX][TINY_WIDTH];
     int epochs_run;
 } plan;
@@ -37,6 +42,18 @@ static adl_status interrupt(void *user, adl_runner *runner)
         adl_runner_batch(runner)->number == to->stop_batch)
         adl_stop(adl_runner_context(runner));
     return ADL_OK;
+}
+
+static adl_status die(void *user, adl_runner *runner)
+{
+    const plan *to = user;
+    adl_context *ctx = adl_runner_context(runner);
+    if (adl_replicas(ctx) < 3 || adl_rank(ctx) != to->victim ||
+        adl_runner_epoch(runner) != to->stop_epoch ||
+        strcmp(adl_runner_key(runner), to->stop_key) != 0 ||
+        adl_runner_batch(runner)->number != to->stop_batch)
+        return ADL_OK;
+    return adl_context_failf(ctx, ADL_EIO, "dies on purpose");
 }
 
 static adl_status vote(void *user, adl_runner *runner)
@@ -358,6 +375,69 @@ static void train_on_three(adlt_replica *replica)
     CHECK_OK(adl_runner_train(replica->ctx, &options));
 }
 
+static void train_dying(adlt_replica *replica)
+{
+    plan *to = replica->job->user;
+    adl_runner_callback callback = {.name = "death", .user = to, .batch_begin = die};
+    adl_runner_options options = tiny_options(replica->ctx, &models[replica->rank]);
+    options.epochs = EPOCHS;
+    options.topk[0] = 1;
+    options.logdir = to->logdir;
+    options.schedule_by = to->by_step ? ADL_BY_STEP : ADL_BY_EPOCH;
+    options.callbacks = &callback;
+    options.callback_count = 1;
+    if (adl_runner_train(replica->ctx, &options) != ADL_OK && replica->rank != to->victim)
+        ADLT_FAIL("rank %d: %s", replica->rank, adl_error());
+}
+
+/* Nobody is restarted, and there are no checkpoints to go back to. */
+static void check_death(plan *to, const char *whole)
+{
+    adlt_worlds worlds;
+    adlt_replica all[ADLT_REPLICAS_MAX];
+    for (int r = 0; r < 3; r++)
+        CHECK(tiny_init(&models[r]));
+    adlt_worlds_start(&worlds, 3, to->victim);
+    adlt_job job = {.user = to, .world_socket = worlds.path};
+    adlt_replicas_run(&job, 3, train_dying, all);
+    adlt_worlds_stop(&worlds);
+    for (int r = 0; r < 3; r++) {
+        CHECK_INT(all[r].code, r == to->victim ? 1 : 0);
+        tiny_fini(&models[r]);
+    }
+    check_files(to->logdir, EPOCHS);
+    check_same(whole, to->logdir, EPOCHS);
+}
+
+TEST(a_death_changes_no_metric)
+{
+    static const struct {
+        const char *key;
+        int batch;
+    } places[] = {{"train", 0}, {"train", 4}, {"valid", 0}, {"valid", 1}};
+    for (int by_step = 0; by_step < 2; by_step++) {
+        char directory[64];
+        strcpy(directory, adlt_tempdir());
+        plan part = {.by_step = by_step, .victim = 9, .logdir = in_dir(directory, "whole")};
+        adlt_job job = {.user = &part};
+        CHECK(tiny_init(&models[0]));
+        adlt_replicas_expect(&job, 1, train_dying, 0);
+        tiny_fini(&models[0]);
+        const char *whole = part.logdir;
+        for (int i = 0; i < 8; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "death-%d", i);
+            part.logdir = in_dir(directory, name);
+            part.victim = i % 3;
+            part.stop_epoch = 2;
+            part.stop_key = places[i % 4].key;
+            part.stop_batch = places[i % 4].batch;
+            check_death(&part, whole);
+        }
+        adlt_tempdir_remove(directory);
+    }
+}
+
 TEST(training_metrics_count_every_example_once)
 {
     first_epoch seen[2];
@@ -371,4 +451,81 @@ TEST(training_metrics_count_every_example_once)
     }
     CHECK_NEAR(seen[1].loss, seen[0].loss, 1e-6);
     CHECK_NEAR(seen[1].accuracy, seen[0].accuracy, 1e-9);
+}
+
+/* ---- states that are sent to another replica ---------------------------------------------------- */
+
+typedef struct sending {
+    const char *logdir;
+    bool there[8][8]; /* [epoch][e]: was model.000e there when the epoch began? */
+    bool takes;       /* what it has sent: another was ahead */
+} sending;
+
+/* As transfer.c does it, into memory and out of it. */
+static void send_state(adl_runner *runner, bool takes)
+{
+    adl_context *ctx = adl_runner_context(runner);
+    const adl_checkpoint_state *state = adli_checkpoint_find(ctx->store, "adaptdl.runner");
+    adl_sink sink;
+    adli_sink_init(&sink, TINY_TEXT_MAX);
+    sink.sent = true;
+    CHECK_OK(state->functions.save(state->user, &sink));
+    adl_source source = {.at = sink.data, .remaining = sink.length, .buffered = sink.length};
+    if (takes)
+        CHECK_OK(state->functions.load(state->user, &source));
+    adli_sink_fini(&sink);
+}
+
+static adl_status send_or_save(void *user, adl_runner *runner)
+{
+    sending *to = user;
+    int epoch = adl_runner_epoch(runner);
+    for (int e = 1; e < epoch; e++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/checkpoints/model.%04d.adl", to->logdir, e);
+        to->there[epoch][e] = access(path, F_OK) == 0;
+    }
+    if (epoch == 3)
+        send_state(runner, to->takes);
+    return epoch == 4 ? adl_checkpoint_save_all(adl_runner_context(runner)->store) : ADL_OK;
+}
+
+static void train_sending(adlt_replica *replica)
+{
+    sending *to = replica->job->user;
+    adl_runner_callback callback = {.name = "send", .user = to, .epoch_begin = send_or_save};
+    adl_runner_options options = tiny_options(replica->ctx, &models[0]);
+    options.epochs = 6;
+    options.logdir = to->logdir;
+    options.keep_best = 2;
+    options.callbacks = &callback;
+    options.callback_count = 1;
+    CHECK_OK(adl_runner_train(replica->ctx, &options));
+}
+
+static void run_sending(const adlt_job *job)
+{
+    CHECK(tiny_init(&models[0]));
+    adlt_replicas_expect(job, 1, train_sending, 0);
+    tiny_fini(&models[0]);
+}
+
+/* Each epoch is better than those before, and displaces the last but one. No checkpoint knows of that until epoch 4 saves one, though
+ * epoch 3 sends the state to somebody who joins. */
+TEST(a_model_is_removed_when_a_checkpoint_knows_and_not_when_a_replica_does)
+{
+    for (int takes = 0; takes < 2; takes++) {
+        char *directory = adlt_tempdir();
+        sending to = {.logdir = in_dir(directory, "logs"), .takes = takes};
+        run_sending(&(adlt_job){.checkpoint = in_dir(directory, "ck"), .user = &to});
+        for (int e = 1; e <= 3; e++)
+            CHECK(to.there[4][e]);
+        CHECK(!to.there[5][1]);
+        for (int e = 2; e <= 4; e++)
+            CHECK(to.there[5][e] && to.there[6][e]);
+        CHECK_INT(
+            occurrences(file_text("%s/checkpoints/model.storage.json", to.logdir), "model.00"), 2);
+        check_files(to.logdir, 6);
+        adlt_tempdir_remove(directory);
+    }
 }

@@ -118,17 +118,40 @@ TEST(the_switches_of_the_world_do_what_they_say)
     adli_sim_result free_of_charge = simulated(&workload, options);
     CHECK(free_of_charge.avg_jct_s < in_place.avg_jct_s);
     options = options_for("rank");
+    options.resize_delay_s = 1; /* also with a round a minute: it used to lengthen the tail there */
+    adli_sim_result cheap_changes = simulated(&workload, options);
+    CHECK(cheap_changes.avg_jct_s < 0.98 * plain.avg_jct_s);
+    CHECK(cheap_changes.makespan_s < plain.makespan_s);
+    options = options_for("rank");
     options.noise = 0.5;
     adli_sim_result noisy = simulated(&workload, options);
     CHECK(noisy.avg_jct_s != plain.avg_jct_s);
     options.seed = 1;
     adli_sim_result other = simulated(&workload, options);
     CHECK(other.avg_jct_s != noisy.avg_jct_s);
-    adli_sim_result *all[] = {&plain, &event, &pool, &in_place, &noisy, &free_of_charge, &other};
+    adli_sim_result *all[] = {&plain, &event,          &pool,  &in_place,
+                              &noisy, &free_of_charge, &other, &cheap_changes};
     for (size_t i = 0; i < ADLI_COUNT(all); i++)
         adli_sim_result_fini(all[i]);
     adli_workload_fini(&workload);
     adli_traces_fini(&traces);
+}
+
+/* All of a job elsewhere is two changes in place, never dearer than a restart. */
+TEST(a_move_costs_two_changes_or_a_restart)
+{
+    adli_sim_options options = options_for("rank");
+    adli_app app = {0};
+    options.rescale_delay_s = 30;
+    options.resize_delay_s = 4;
+    CHECK_NEAR(adli_sim_delay_s(&options, &app, ADLI_SIM_RESTARTS), 30, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, &app, ADLI_SIM_RESIZES), 4, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, &app, ADLI_SIM_MOVES), 8, 0);
+    options.resize_delay_s = 20;
+    CHECK_NEAR(adli_sim_delay_s(&options, &app, ADLI_SIM_MOVES), 30, 0);
+    options.resize_delay_s = -1;
+    CHECK_NEAR(adli_sim_delay_s(&options, &app, ADLI_SIM_RESIZES), 30, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, &app, ADLI_SIM_MOVES), 30, 0);
 }
 
 TEST(reports_are_readable)

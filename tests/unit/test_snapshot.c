@@ -31,6 +31,15 @@ static void vary(adlt_world *world, uint64_t seed)
     world->snapshot.shared_models = adli_rng_below(&rng, 2);
 }
 
+/* Some jobs change their size while they run. */
+static void let_change(adlt_world *world, uint64_t seed)
+{
+    adli_rng rng;
+    adli_rng_init(&rng, seed);
+    for (int j = 0; j < world->snapshot.job_count; j++)
+        world->jobs[j].resize_cost_s = adli_rng_below(&rng, 2) ? adlt_between(&rng, 0.01, 5) : 0;
+}
+
 TEST(what_is_written_and_read_is_decided_alike)
 {
     const char *name;
@@ -43,6 +52,7 @@ TEST(what_is_written_and_read_is_decided_alike)
             adlt_world_random(&world, seed, 12, 16);
             vary(&world, seed);
         }
+        let_change(&world, seed);
         jobs += world.snapshot.job_count;
         for (int p = 0; (name = adl_policy_list(p, NULL)); p++) {
             if (strcmp(name, "pollux") == 0 && seed % 25)

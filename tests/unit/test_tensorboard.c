@@ -6,11 +6,14 @@
 #include "adaptdl/tensorboard.h"
 #include "base/mem.h"
 #include "checkpoint_fixture.h"
+#include "train/tensorboard_cut.h"
 #include "train/tensorboard_encode.h"
 
 #include <float.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- an independent reader -------------------------------------------------------------------- */
 
@@ -369,5 +372,61 @@ TEST(no_memory_is_an_error_and_no_more)
         failures++;
     }
     CHECK(failures >= 6);
+    remove_tree(directory);
+}
+
+/* Three epochs of two batches, and the file's records: 1 for the version, 3 for each epoch. */
+static void write_epochs(const char *directory, char *path, size_t size)
+{
+    adl_tensorboard *writer;
+    CHECK_OK(adl_tensorboard_open(directory, 1, NULL, &writer));
+    for (int epoch = 1; epoch <= 3; epoch++) {
+        for (int b = 1; b >= 0; b--)
+            CHECK_OK(adl_tensorboard_scalar(writer, "loss/batch", 1, 20 * epoch - 10 * b, 1));
+        CHECK_OK(adl_tensorboard_scalar(writer, "loss/epoch", 1, epoch, 1));
+    }
+    snprintf(path, size, "%s", adl_tensorboard_path(writer));
+    CHECK_OK(adl_tensorboard_close(writer));
+}
+
+TEST(what_is_run_again_is_cut_off)
+{
+    const char *directory = fresh_directory();
+    const struct {
+        adli_events_from from;
+        int records; /* 0: the file is gone */
+    } cases[] = {
+        {{.batch = 61, .epoch = 4}, 10}, /* nothing */
+        {{.batch = 60, .epoch = 3}, 8},  /* the last batch and its epoch */
+        {{.batch = 61, .epoch = 3}, 9},  /* the epoch */
+        {{.batch = 50, .epoch = 3}, 7},  {{.batch = 21, .epoch = 2}, 4},
+        {{.batch = 10, .epoch = 1}, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[4096];
+        bool whole = true;
+        write_epochs(directory, path, sizeof path);
+        CHECK_OK(adli_events_cut(path, &cases[i].from));
+        CHECK(cases[i].records > 0 || access(path, F_OK) != 0);
+        if (cases[i].records > 0)
+            CHECK_INT(count_records(path, &whole), cases[i].records);
+        CHECK(whole);
+    }
+    remove_tree(directory);
+}
+
+TEST(a_torn_event_is_cut_off)
+{
+    const char *directory = fresh_directory();
+    char path[4096];
+    bool whole;
+    write_epochs(directory, path, sizeof path);
+    struct stat about;
+    CHECK(stat(path, &about) == 0 && truncate(path, about.st_size - 3) == 0);
+    CHECK_OK(adli_events_cut(path, &(adli_events_from){.batch = 1000, .epoch = 1000}));
+    CHECK_INT(count_records(path, &whole), 9);
+    CHECK(whole);
+    CHECK(adli_events_cut("/nonexistent/events", &(adli_events_from){0}) == ADL_ENOENT);
+    CHECK(strstr(adl_error(), "/nonexistent/events"));
     remove_tree(directory);
 }

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# A scheduler whose account may open 64 files and have 25 threads and processes, most of which it needs itself: what it
+# cannot start waits, is told why, and is nobody's failure.
+. "$(dirname "$0")/cluster.sh"
+user=54321
+if [ "$(id -u)" != 0 ] || ! command -v setpriv >/dev/null; then
+    echo "skip - cluster_limits: root is not limited, and only root may be another user"
+    exit 0
+fi
+chmod 755 "$tmp"
+mkdir "$tmp/bin" && cp "$bin/adaptdl" "$bin/adaptdl-sched" "$bin/adaptdl-keeper" "$tmp/bin" && chmod 755 "$tmp/bin" "$tmp"/bin/*
+mkdir -m 700 "$tmp/s" && chown $user:$user "$tmp/s"
+bin=$tmp/bin
+as_user() { setpriv --reuid=$user --regid=$user --clear-groups "$@"; }
+as_user bash -c "ulimit -n 64 && ulimit -u 25 && exec '$bin/adaptdl' up --nodes 1 --slots 8 --interval 1" >"$tmp/up" 2>&1 </dev/null
+[ $? -eq 0 ] && ok it_starts_with_64_files || { not_ok it_starts_with_64_files "$(cat "$tmp/up" "$tmp/s/daemon.log")"; finish; }
+grep -q 'may open 64 files at a time; raise the hard limit' "$tmp/s/daemon.log" && ok and_says_what_it_has || not_ok and_says_what_it_has "$(cat "$tmp/s/daemon.log")"
+grep -qE 'may have 25 processes and threads' "$tmp/s/daemon.log" && ok and_of_processes || not_ok and_of_processes "$(cat "$tmp/s/daemon.log")"
+sched=$(cat "$tmp/s/adaptdl-sched.pid")
+
+# More clients than it may have files: it answers, and jobs are not touched by it.
+socket=$tmp/s/adaptdl.sock
+/usr/bin/python3 - "$socket" <<'END' &
+import socket, sys, time
+held = []
+for _ in range(200):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(5)
+    try:
+        s.connect(sys.argv[1])
+        held.append(s)
+    except OSError:
+        pass
+time.sleep(600)
+END
+crowd=$!
+answers() { curl -s -m 5 --unix-socket "$socket" http://localhost/healthz 2>/dev/null | grep -q '"ok"'; }
+eventually answers && ok it_answers_beside_200_idle_clients || not_ok it_answers_beside_200_idle_clients "no answer"
+files=$(ls "/proc/$sched/fd" | wc -l)
+[ "$files" -le 64 ] && ok within_its_files || not_ok within_its_files "$files"
+
+for i in 1 2 3 4 5 6; do
+    job_file "job$i" sleep 2
+    call submit "$tmp/job$i.yaml"; check "submit_$i" 0
+done
+value() { adaptdl describe "$1" -o json 2>/dev/null | /usr/bin/python3 -c 'import json, sys; job = json.load(sys.stdin); print('"$2"')'; }
+out_of_resources() { grep -qE 'Resource temporarily unavailable|Too many open files|Cannot allocate' "$tmp/s/daemon.log" || value job6 'job["reason"]' | grep -q OutOfResources; }
+eventually out_of_resources && ok the_cause_is_named || not_ok the_cause_is_named "$(tail -n 5 "$tmp/s/daemon.log")"
+kill $crowd && wait $crowd 2>/dev/null
+succeeded() { for i in 1 2 3 4 5 6; do [ "$(value "job$i" 'job["phase"]')" = Succeeded ] || return 1; done; }
+eventually succeeded && ok they_run_one_after_the_other || not_ok they_run_one_after_the_other "$(adaptdl ls; tail -n 3 "$tmp/s/daemon.log")"
+failures=$(for i in 1 2 3 4 5 6; do value "job$i" 'job["failures"]'; done | sort -u)
+[ "$failures" = 0 ] && ok nothing_counts_as_a_failure || not_ok nothing_counts_as_a_failure "$failures"
+finish

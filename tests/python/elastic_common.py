@@ -1,0 +1,117 @@
+"""One `adaptdl run` of elastic_program.py that is disturbed from outside, and what must have come of it: for
+test_torch_elastic.py and, on a GPU, gpu_elastic_check.py."""
+
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+
+PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
+ADAPTDL = pathlib.Path(os.environ.get("ADAPTDL_BIN", harness.ROOT / "build" / "release" / "bin")) / "adaptdl"
+HANG_S = float(os.environ.get("ADL_ELASTIC_HANG_S", "300"))
+numbers = itertools.count()
+
+
+class Run:
+    """One `adaptdl run` of the program."""
+
+    def __init__(self, directory, replicas, peer_timeout=2, **options):
+        self.directory, self.name = directory, f"elastic{os.getpid()}-{next(numbers)}"
+        self.env = harness.environment(XDG_RUNTIME_DIR=directory, ADAPTDL_PEER_TIMEOUT=peer_timeout, OMP_NUM_THREADS=1,
+                                       ADAPTDL_CHECKPOINT_INTERVAL=2)
+        self.output = directory / "log"
+        words = [f"{name}={value}" for name, value in options.items()]
+        with open(self.output, "w") as log:
+            self.process = subprocess.Popen(
+                [ADAPTDL, "run", "-v", "-n", str(replicas), "--name", self.name, "--checkpoint", directory / "checkpoint",
+                 "--max-restarts", "20", "--", sys.executable, PROGRAM, directory, *words],
+                env=self.env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            for pid in self.members():
+                self.signal(pid, signal.SIGCONT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+    def log(self):
+        return self.output.read_text(errors="replace")
+
+    def until(self, *texts, count=1):
+        """Waits until the log has one of these that many times."""
+        until = time.monotonic() + HANG_S
+        while not any(self.log().count(text) >= count for text in texts):
+            assert self.process.poll() is None and time.monotonic() < until, f"no {texts}\n{self.log()}"
+            time.sleep(0.05)
+
+    def trains(self):
+        """Waits for its first batch: from there on it can be resized in place."""
+        until = time.monotonic() + HANG_S
+        while not (self.directory / "trains").exists():
+            assert self.process.poll() is None and time.monotonic() < until, self.log()
+            time.sleep(0.05)
+
+    def scale(self, replicas):
+        subprocess.run([ADAPTDL, "scale", self.name, str(replicas)], env=self.env, capture_output=True, timeout=60)
+
+    def members(self, joining=None):
+        """Processes that are there, oldest first; joining: of those only that were started so, or not."""
+        found = []
+        path = self.directory / "starts"
+        for line in path.read_text().splitlines() if path.exists() else []:
+            _, pid, joins = line.split()
+            try:
+                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(self.directory).encode() in command and (joining is None or joining == bool(int(joins))):
+                found.append(int(pid))
+        return found
+
+    def signal(self, pid, number):
+        if pid in self.members():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def end(self):
+        (self.directory / "hurry").touch()
+        try:
+            status = self.process.wait(HANG_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"hangs\n{self.log()}") from None
+        assert status == 0, f"exit status {status}\n{self.log()}"
+        return json.loads((self.directory / "result").read_text())
+
+
+def check(run, result, plain, epochs, examples, tolerance=2e-3):
+    log = run.log()
+    assert result["wrong"] == [], f"examples {result['wrong'][:20]} were not applied {epochs} times\n{log}"
+    assert result["steps"] == epochs * examples // 12, f"{result['steps']} steps of the schedule\n{log}"
+    assert result["history"] == list(range(epochs)), f"{result['history']}\n{log}"
+    for epoch, seen, _ in result["counted"]:
+        assert seen == 60, f"epoch {epoch} counted {seen} of 60 examples\n{log}"
+    for mine, wanted in zip(result["weights"], plain["weights"]):
+        assert max(abs(a - b) for a, b in zip(mine, wanted)) < tolerance, f"other weights than undisturbed\n{log}"
+
+
+def learn_undisturbed(directory, **options):
+    """What one replica learns by itself."""
+    words = [f"{name}={value}" for name, value in options.items()]
+    subprocess.run([sys.executable, PROGRAM, directory, *words, "step_ms=0"], env=harness.environment(), check=True,
+                   capture_output=True, timeout=HANG_S)
+    return json.loads((directory / "result").read_text())
