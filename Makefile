@@ -21,7 +21,7 @@ help:
 ## make demo     set up, build and run the main job
 ## make test     set up, build and run the tests, plain and under sanitizers
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
-## make test-elastic  1000 random histories of resizing in place (ADL_ELASTIC_SEED: from which on)
+## make test-elastic  1000 random histories of resizing in place, 200 with PyTorch (ADL_ELASTIC_SEED: from which on)
 ## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first)
 ## make bench    the performance table
 ## make bench-ray  a search of 8 trials on Ray: our scheduler, FIFO and ResourceChangingScheduler
@@ -30,7 +30,9 @@ help:
 ## make wheel    the Python packages in dist/: adaptdl with the programs in it, and adaptdl_ray
 ## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
 ## make test-k8s the operator on a real Kubernetes: the one that KUBECONFIG names, or one brought up for it
+## make bench-k8s  what the operator takes on 500 pretended nodes with 2000 jobs and 5000 pods
 ## make image    the operator as a container image, build/image/adaptdl-sched.tar
+## make registry-image  Debian's docker-registry as one, build/image/adaptdl-registry.tar
 ## make docs     the documentation as a site with a search, C and Python reference (build/docs/html)
 ## make check    format, lint, layering, symbols, and a build with clang
 ## make asan     the unit tests under ASan+UBSan only
@@ -54,12 +56,21 @@ clang: setup
 	@$(call configure,build/clang,CC=clang,-DADL_SANITIZE=ON -DADL_FUZZ=ON)
 	@$(call ninja,build/clang)
 
-.PHONY: image test-k8s
+.PHONY: image registry-image test-k8s
 image: build
 	@tools/image $(BUILD)
 
+registry-image:
+	@tools/setup registry
+	@mkdir -p build/image
+	@tools/image -o build/image/adaptdl-registry.tar localhost/adaptdl-registry:latest /usr/bin/docker-registry
+
 test-k8s: image
 	@tools/test k8s
+
+.PHONY: bench-k8s
+bench-k8s: build
+	@tools/bench-k8s $(BUILD)
 
 demo: build
 	@tools/demo $(BUILD)
@@ -71,6 +82,7 @@ test-e2e: build asan-build
 	@tools/test e2e
 
 test-elastic: build
+	@tools/setup python
 	@tools/test elastic
 
 test-python: build

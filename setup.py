@@ -25,7 +25,8 @@ SPECIAL = {
 
 def sources():
     found = [path for module in MODULES for path in sorted(glob.glob(f"src/{module}/*.c"))]
-    return found + sorted(glob.glob("python/src/*.c"))
+    # Of the scheduler's half only what decides about processes that change while they run.
+    return found + ["src/sched/worlds.c"] + sorted(glob.glob("python/src/*.c"))
 
 
 class BuildCore(build_ext):

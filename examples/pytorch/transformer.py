@@ -49,18 +49,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", default="README.md")
     parser.add_argument("--batch-size", type=int, default=16, help="streams, over all replicas")
+    parser.add_argument("--max-batch-size", type=int, help="default: 8 times as many")
     parser.add_argument("--length", type=int, default=32, help="characters in a piece")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    largest = args.max_batch_size or 8 * args.batch_size
 
-    torch.manual_seed(1)
+    torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     text, tokens = read_text(args.text)
     cut = len(text) * 9 // 10
     train = AdaptiveBPTTIterator(text[:cut], args.batch_size, args.length)
-    train.autoscale_batch_size(8 * args.batch_size, local_bsz_bounds=(4, 4 * args.batch_size))
+    train.autoscale_batch_size(largest, local_bsz_bounds=(4, min(largest, 4 * args.batch_size)))
     valid = AdaptiveBPTTIterator(text[cut:], args.batch_size, args.length)
 
     model = LanguageModel(tokens, args.width, 4, 2, args.length).to(device)

@@ -80,7 +80,7 @@ def digits(directory, training):
 def train_mnist(config, checkpoint_dir=None):
     """What every replica of a trial runs."""
     train_loader = adl.AdaptiveDataLoader(digits(config["data"], True), batch_size=config["bs"], shuffle=True)
-    train_loader.autoscale_batch_size(4096, local_bsz_bounds=(16, 512))
+    train_loader.autoscale_batch_size(4096, local_bsz_bounds=(16, 1024))
     test_loader = adl.AdaptiveDataLoader(digits(config["data"], False), batch_size=64, shuffle=True)
     model = ConvNet()
     optimizer = optim.SGD(model.parameters(), lr=config["lr"], momentum=config["momentum"])
