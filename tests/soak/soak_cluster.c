@@ -26,7 +26,7 @@ enum {
     WARM_UP = 4,
     GROWTH_KIB_MAX = 16384,
     STUCK_S = 180,
-    LEFT_ALONE = 4
+    CALM_S = 15
 };
 
 typedef enum event { KILL_REPLICA, KILL_KEEPER, KILL_DAEMON, DRAIN, UNDRAIN, STREAM, EVENTS } event;
@@ -73,12 +73,12 @@ static bool start_daemon(soak *s)
     return false;
 }
 
-/* Cheap restarts, as these jobs last seconds, not hours; and short pauses, as they are doubled with every
- * failure, and the last job of all is the only one left to be killed. */
+/* Cheap restarts, as these jobs last seconds, not hours; and no pauses, as they are doubled with every
+ * failure, up to minutes for a job that takes many of the kills. */
 static bool prepare(soak *s)
 {
     static const char config[] = "intervalSeconds: 0.5\neventDelaySeconds: 0.2\n"
-                                 "retryPauseSeconds: 0.001\nhistorySeconds: 1\n"
+                                 "retryPauseSeconds: 0\nhistorySeconds: 1\n"
                                  "policy:\n  parameters: {restart_cost_s: 0.3}\n";
     char path[128];
     if (!cluster_new(&s->c))
@@ -359,11 +359,12 @@ static void run(soak *s, int jobs, bool disturbed)
     double moved_s = adli_monotonic_s(), look_s = 0;
     while (!adlt_failed && s->finished < jobs) {
         double now_s = adli_monotonic_s();
-        /* Each failure doubles the wait for the next try: the last jobs, which all the kills would hit, are left alone. */
-        bool last_ones = s->submitted == jobs && jobs - s->finished <= LEFT_ALONE;
-        if (last_ones && s->drained >= 0 && set_drained(s, s->drained, false))
+        /* A job that takes all the kills does not get to its next checkpoint: when none has ended for a while,
+         * those that are there are left alone until one has. */
+        bool calm = now_s - moved_s > CALM_S;
+        if (calm && s->drained >= 0 && set_drained(s, s->drained, false))
             s->drained = -1;
-        if (disturbed && !last_ones)
+        if (disturbed && !calm)
             disturb(s);
         if (now_s >= look_s) {
             count_finished(s);
