@@ -53,14 +53,14 @@ static void train_step(void)
         return;
 }
 
-/* Outside of the runtime's care a SIGTERM ends the replica, until it has finished: then it would turn a
- * job that is done into one that was interrupted. */
-static volatile sig_atomic_t finished;
+/* Outside of the runtime's care a SIGTERM ends the replica, until it finishes: then it would turn a job that is done, and
+ * that rank 0 has called done, into one that was interrupted. adl_finish looks at the stops that came before it itself. */
+static volatile sig_atomic_t finishing;
 
 static void stop(int number)
 {
     (void)number;
-    if (!finished)
+    if (!finishing)
         _exit(143);
 }
 
@@ -103,8 +103,8 @@ int main(int argc, char **argv)
             train_step();
         }
     bool first = adl_rank(ctx) == 0;
+    finishing = 1;
     int code = adl_finish(ctx);
-    finished = code == 0;
     adl_optim_free(optim);
     if (code == 0 && first)
         note(argv[1], done);
