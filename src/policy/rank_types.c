@@ -33,6 +33,7 @@ typedef struct candidate {
     int present;                    /* the type it is on; -1: none */
     double work, t1, rate1, weight;
     bool hinted;
+    bool waits; /* while floors are handed out: it is not asked */
 } candidate;
 
 typedef struct rank {
@@ -49,6 +50,7 @@ typedef struct rank {
     adl_resources free[ADL_MAX_TYPES];
     adl_resources idle[ADL_MAX_TYPES];   /* what no job has now */
     adl_resources wanted[ADL_MAX_TYPES]; /* with so much free, nobody wants more */
+    bool floors; /* least sizes are handed out, to jobs that have nothing yet */
 } rank;
 
 static void want(const rank *r, adl_resources *wanted, const adl_job *job, int replicas)
@@ -254,6 +256,8 @@ static bool fits(const rank *r, const candidate *c, int at)
 static bool look(const rank *r, candidate *c, int type, const adl_resources *before)
 {
     int i = c->of_type[type], end = c->of_type[type + 1];
+    if (r->floors && end > i)
+        end = c->waits || c->taken >= 0 ? i : i + 1;
     const option *now = c->taken >= 0 ? &r->options[c->taken] : NULL;
     int own = now && now->type == type ? now->replicas : 0;
     int known = before ? own + adli_resources_fit(r->snapshot, before, c->job) : 0;
@@ -335,6 +339,42 @@ static void hand_out(rank *r)
     }
 }
 
+static bool must_stay(const candidate *c)
+{
+    return c->job->replicas > 0 && c->job->suspend == ADL_SUSPEND_NEVER;
+}
+
+/* The least size of a job that is never suspended, on the type that it is on, or the next that has room. */
+static void take_least(rank *r, candidate *c)
+{
+    for (int k = 0; k < r->types.count && c->taken < 0; k++) {
+        int type = (c->present + k) % r->types.count, least = c->of_type[type];
+        if (least == c->of_type[type + 1] || !fits(r, c, least))
+            continue;
+        adli_resources_take(r->snapshot, &r->free[type], c->job, r->options[least].replicas);
+        c->taken = least;
+    }
+}
+
+/* Those that run and are not to be suspended get their least size before anybody grows, as in rank.c: the ones that never
+ * are at once, the others as far as no newcomer's start is worth more. */
+static void hand_out_floors(rank *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->snapshot->job_count; i++) {
+        candidate *c = &r->jobs[i];
+        bool last_resort = c->job->suspend == ADL_SUSPEND_LAST_RESORT;
+        c->waits = c->job->replicas > 0 && !last_resort;
+        any |= c->job->replicas > 0 && last_resort;
+        if (must_stay(c) && c->count > 0)
+            take_least(r, c);
+    }
+    r->floors = true;
+    if (any)
+        hand_out(r);
+    r->floors = false;
+}
+
 static adl_status prepare(rank *r)
 {
     adl_status status = ADL_OK;
@@ -375,10 +415,10 @@ static void fill_sizes(const rank *r, adli_plan *plan, adli_typed_size *sizes)
     for (int j = 0; j < r->snapshot->job_count; j++) {
         const candidate *c = &r->jobs[j];
         if (adli_job_pinned(c->job))
-            sizes[j] = (adli_typed_size){c->present, c->job->replicas};
+            sizes[j] = (adli_typed_size){.type = c->present, .replicas = c->job->replicas};
         else if (c->taken >= 0) {
             const option *o = &r->options[c->taken];
-            sizes[j] = (adli_typed_size){o->type, o->replicas};
+            sizes[j] = (adli_typed_size){o->type, o->replicas, must_stay(c)};
             plan->jobs[j].restart_cost = 1 - o->keep;
         }
     }
@@ -396,6 +436,7 @@ adl_status adli_rank_types(adli_plan *plan, double price_of_cluster)
     if (status == ADL_OK)
         status = prepare(&r);
     if (status == ADL_OK) {
+        hand_out_floors(&r);
         hand_out(&r);
         fill_sizes(&r, plan, sizes);
         memcpy(plan->type_price, r.cost, sizeof r.cost);

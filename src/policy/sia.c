@@ -163,9 +163,9 @@ static adl_status decide(adli_plan *plan)
     for (size_t j = 0; j < jobs && status == ADL_OK; j++) {
         const adl_job *job = &plan->snapshot->jobs[j];
         if (adli_job_pinned(job))
-            sizes[j] = (adli_typed_size){adli_types_present(&s.types, job), job->replicas};
+            sizes[j] = (adli_typed_size){adli_types_present(&s.types, job), job->replicas, false};
         else if (taken[j] >= 0)
-            sizes[j] = (adli_typed_size){s.type[taken[j]], s.replicas[taken[j]]};
+            sizes[j] = (adli_typed_size){s.type[taken[j]], s.replicas[taken[j]], false};
     }
     if (status == ADL_OK)
         status = adli_types_pack(plan, &s.types, sizes);

@@ -110,7 +110,7 @@ typedef struct packing {
     adli_room room;
     adl_resources *open; /* [node_count] what jobs that may not be moved leave, */
     int *held;           /* [node_count] and how many of those on it use other nodes too */
-    int *order;          /* jobs, larger first */
+    int *order;          /* jobs: the first ones, then larger ones first */
     bool *kept;          /* [job_count] stays where it is */
 } packing;
 
@@ -139,6 +139,8 @@ static int by_size(const void *a, const void *b, void *user)
 {
     const packing *p = user;
     int i = *(const int *)a, j = *(const int *)b;
+    if (p->sizes[i].first != p->sizes[j].first)
+        return p->sizes[i].first ? -1 : 1;
     if (p->sizes[i].replicas != p->sizes[j].replicas)
         return p->sizes[j].replicas - p->sizes[i].replicas;
     return i - j;

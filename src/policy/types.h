@@ -17,6 +17,7 @@ typedef struct adli_types {
 /* What a job is to have: n replicas on one type; n == 0: none. */
 typedef struct adli_typed_size {
     int type, replicas;
+    bool first; /* placed before all others: there is to be room for this one */
 } adli_typed_size;
 
 ADL_MUST adl_status adli_types_init(adli_types *types, const adl_snapshot *snapshot);

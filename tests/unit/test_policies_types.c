@@ -275,3 +275,79 @@ TEST(sia_gives_devices_to_those_that_scale)
     adl_policy_free(policy);
     adlt_world_fini(&world);
 }
+
+/* A long job runs on the node of two fast devices, another one may not leave the slow one; a short one comes that would
+ * use both fast ones. What is left to the first? */
+static int left_to_the_first(adl_suspend suspend, int newcomer_min, int first_min)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    two_types(&world, 3, &slow_model, &fast_model);
+    world.snapshot.node_count = 3;
+    for (int n = 0; n < 3; n++)
+        world.nodes[n].capacity.amount[0] = n;
+    for (int j = 0; j < 3; j++) {
+        adl_job *job = &world.jobs[j];
+        job->max_replicas = job->max_profiled = 2;
+        job->total_work = j == 1 ? 200 : 1e7;
+        job->progress = 1;
+        job->priority = j == 1 ? 100 : 0.01;
+    }
+    world.jobs[0].min_replicas = first_min;
+    world.jobs[0].suspend = suspend;
+    world.jobs[1].min_replicas = newcomer_min;
+    world.jobs[2].preemptible = false;
+    adlt_world_allocate(&world, 0, (const int[]){2, 2}, first_min);
+    adlt_world_allocate(&world, 2, (const int[]){1}, 1);
+    CHECK_OK(adl_policy_new("rank", &policy));
+    CHECK_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    int left = decision.jobs[0].replicas;
+    CHECK_INT(decision.jobs[2].replicas, 1);
+    for (int i = 0; i < left; i++)
+        CHECK_INT(decision.jobs[0].nodes[i], 2);
+    CHECK_INT(decision.jobs[1].replicas, left == 0 ? 2 : 2 - left);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+    return left;
+}
+
+/* The same as in test_rank.c, where there is one type. */
+TEST(jobs_are_not_suspended_against_their_will_where_there_are_types)
+{
+    CHECK_INT(left_to_the_first(ADL_SUSPEND_WHEN_BETTER, 1, 1), 0);
+    CHECK_INT(left_to_the_first(ADL_SUSPEND_LAST_RESORT, 1, 1), 1);
+    CHECK_INT(left_to_the_first(ADL_SUSPEND_NEVER, 1, 1), 1);
+    CHECK_INT(left_to_the_first(ADL_SUSPEND_LAST_RESORT, 2, 1), 0);
+    CHECK(left_to_the_first(ADL_SUSPEND_NEVER, 2, 1) >
+          0); /* and what the newcomer cannot start on */
+    CHECK_INT(left_to_the_first(ADL_SUSPEND_NEVER, 1, 2), 2);
+}
+
+/* One that never is keeps its devices though they are fragments that a larger job needs whole. */
+TEST(a_job_that_must_stay_is_placed_before_larger_ones)
+{
+    adlt_world world;
+    adl_policy *policy;
+    adl_decision decision = {0};
+    two_types(&world, 3, &slow_model, &fast_model);
+    for (int j = 0; j < 3; j++) {
+        world.jobs[j].max_replicas = world.jobs[j].max_profiled = j == 2 ? 4 : 1;
+        world.jobs[j].min_replicas = j == 2 ? 4 : 1;
+        world.jobs[j].priority = j == 2 ? 100 : 0.01;
+    }
+    world.nodes[2].capacity.amount[0] = 1;
+    world.jobs[0].suspend = ADL_SUSPEND_NEVER;
+    world.jobs[1].preemptible = false;
+    adlt_world_allocate(&world, 0, (const int[]){0}, 1);
+    adlt_world_allocate(&world, 1, (const int[]){2}, 1);
+    CHECK_OK(adl_policy_new("rank", &policy));
+    CHECK_OK(adl_policy_decide(policy, &world.snapshot, &decision));
+    CHECK_INT(decision.jobs[0].replicas, 1);
+    CHECK_INT(decision.jobs[1].replicas, 1);
+    CHECK_INT(decision.jobs[2].replicas, 0);
+    adl_decision_fini(&decision);
+    adl_policy_free(policy);
+    adlt_world_fini(&world);
+}
