@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import secrets
 import signal
@@ -151,8 +152,11 @@ def connect(uri: str) -> None:
         except Exception as error:
             if left and isinstance(error, ConnectionError):  # a head that is busy starts its side too late
                 continue
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise _Wrong(f"-u {uri}: cannot join the cluster: {lines[0]} {lines[-1] if lines[1:] else ''}".rstrip()) from None
+            lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+            if any(line.startswith("Traceback") for line in lines):
+                lines = [lines[0], lines[-1]]
+            raise _Wrong(f"-u {uri}: cannot join the cluster with Ray {ray.__version__} and Python {platform.python_version()}, "
+                         f"which it must have, too: {' '.join(lines)}") from None
 
 
 def start(options: argparse.Namespace) -> tuple[Any, Any, str]:

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -278,6 +279,17 @@ def test_wrong_calls_are_one_clear_line(cluster, folder, arguments, status, word
     out = capsys.readouterr().err
     assert found == status and words in out, out
     assert len([line for line in out.splitlines() if "error: " in line or line.startswith("adaptdl_on_ray_aws: ")]) == 1, out
+
+
+def test_another_ray_is_said_with_both_versions(cluster, folder):
+    """Ray's own text has six lines; of its first and last alone this process's Python looked like the cluster's."""
+    call = ["-u", cluster.address, "-f", "ledger_job.py", "-m", "2"]
+    found = subprocess.run(
+        [sys.executable, "-c", "import ray, sys; from adaptdl_ray import launcher; ray.__version__ = '2.41.9'; "
+         f"sys.exit(launcher.main({call!r}))"], cwd=folder, text=True, stderr=subprocess.PIPE, timeout=LONG_S)
+    said = next(line for line in found.stderr.splitlines() if line.startswith("adaptdl_on_ray_aws: "))
+    assert found.returncode == 1 and "cannot join the cluster with Ray 2.41.9 and Python 3." in said, found.stderr
+    assert f"The cluster was started with: Ray: {ray.__version__} Python: 3." in said, found.stderr
 
 
 def test_no_node_has_that_much(cluster, folder):
