@@ -72,11 +72,32 @@ def test_a_pass_that_returns_early_is_resumed(tmp_path):
                             callbacks=[tune_trials.Watch(stop_once)])
     trial, = analysis.trials
     result = trial.last_result
-    assert trial.status == "TERMINATED" and result["training_iteration"] == 4 and result["restarts"] == 1
+    assert trial.status == "TERMINATED" and result["training_iteration"] == 4 and result["restarts"] >= 1
     seen = [tuple(pair) for pair in result["seen"]]
     assert len(seen) == len(set(seen)) and [epoch for epoch, _ in seen] == sorted(epoch for epoch, _ in seen)
     passes = [sum(epoch == number for epoch, _ in seen) for number in range(4)]
     assert passes[0] == passes[2] == passes[3] == 40 and 40 <= passes[1] <= 64, passes
+
+
+@pytest.mark.long
+def test_a_trial_of_the_runner(tmp_path):
+    """The runner's epochs are the trial's results, each once, over a stop in the second one."""
+    told = []
+
+    def stop_once(trial, result):
+        told.append(result["epoch"])
+        if len(told) == 1:
+            os.kill(result["worker"], signal.SIGTERM)
+
+    with rayharness.shared(4):
+        analysis = tune.run(DistributedTrainableCreator(tune_trials.runner_trial, num_workers=2, min_replicas=2, max_replicas=2),
+                            config={"epochs": 6}, scheduler=AdaptDLScheduler(), storage_path=str(tmp_path), verbose=0,
+                            callbacks=[tune_trials.Watch(stop_once)])
+    trial, = analysis.trials
+    result = trial.last_result
+    assert trial.status == "TERMINATED" and result["replicas"] == 2 and result["restarts"] >= 1
+    assert told == [1, 2, 3, 4, 5, 6], told
+    assert result["train/loss"] < 0.5
 
 
 if __name__ == "__main__":

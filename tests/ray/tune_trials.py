@@ -193,6 +193,23 @@ def own_checkpoint_trial(config, checkpoint_dir=None):
         tune.report(word=file.read(), same=os.path.samefile(checkpoint_dir, folder))
 
 
+def runner_trial(config):
+    """The runner of adaptdl.dl, whose epochs are the trial's results."""
+    import torch
+    from adaptdl import dl
+    torch.manual_seed(0)
+    inputs = torch.randn(64, 4)
+    data = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+    model = torch.nn.Linear(4, 2)
+    started = env.num_restarts()
+    dl.SupervisedRunner().train(
+        model=model, criterion=torch.nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        loaders={"train": loader}, num_epochs=config["epochs"],
+        loggers={"tune": dl.ReportLogger(lambda metrics, step: tune.report(
+            {**metrics, "epoch": step, "replicas": env.num_replicas(), "restarts": started, "worker": os.getpid()}))})
+
+
 def failing_trial(config):
     tune.report({"mean_accuracy": 0.5})
     raise ValueError("this function fails on purpose")
