@@ -11,7 +11,8 @@ static adl_status make_model(images *run, const settings *set)
 {
     static const int milestones[] = {5, 8};
     adl_optim_options optim = ADL_ADAM_INIT;
-    adl_schedule_options schedule = {.kind = ADL_MULTI_STEP_LR,
+    adl_schedule_options schedule = {.size = sizeof(adl_schedule_options),
+                                     .kind = ADL_MULTI_STEP_LR,
                                      .gamma = set->gamma,
                                      .milestones = milestones,
                                      .milestone_count = 2};

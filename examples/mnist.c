@@ -39,7 +39,10 @@ static adl_status say_epoch(void *user, adl_runner *runner)
 static adl_status make_model(images *run, const settings *set)
 {
     adl_optim_options optim = ADL_ADADELTA_INIT;
-    adl_schedule_options schedule = {.kind = ADL_STEP_LR, .gamma = set->gamma, .step_size = 1};
+    adl_schedule_options schedule = {.size = sizeof(adl_schedule_options),
+                                     .kind = ADL_STEP_LR,
+                                     .gamma = set->gamma,
+                                     .step_size = 1};
     TRY(adl_net_new(ADL_SHAPE(1, 28, 28), &run->net));
     adl_net_conv2d(run->net, "conv1", &(adl_conv2d){.out = 32, .kernel = 3});
     adl_net_relu(run->net);

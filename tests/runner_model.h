@@ -98,7 +98,8 @@ static inline adl_loader *tiny_loader(adl_context *ctx, const char *name, size_t
 static inline bool tiny_init(tiny *model)
 {
     adl_optim_options sgd = ADL_SGD_INIT(0.01);
-    adl_schedule_options half = {.kind = ADL_EXPONENTIAL_LR, .gamma = 0.5};
+    adl_schedule_options half = {
+        .size = sizeof(adl_schedule_options), .kind = ADL_EXPONENTIAL_LR, .gamma = 0.5};
     *model = (tiny){.w = {0.1f, 0.2f, 0.3f}};
     model->param = (adl_param){"w", model->w, model->grad, TINY_WIDTH};
     sgd.momentum = 0.5;

@@ -138,6 +138,7 @@ typedef enum adl_schedule_kind {
  * training has done so far: adl_dp_progress counts steps of the initial batch size, whatever the
  * batch size is, so that a schedule by it is the same for one replica and for many. */
 typedef struct adl_schedule_options {
+    size_t size; /* sizeof(adl_schedule_options), set by the _INIT macro */
     adl_schedule_kind kind;
     double gamma;          /* step, multi-step (0 = 0.1), exponential */
     int step_size;         /* step, >= 1 */
@@ -147,6 +148,11 @@ typedef struct adl_schedule_options {
     double eta_min; /* both */
     int warmup;     /* warm-up and cosine: 0 .. t_max - 1 */
 } adl_schedule_options;
+
+#define ADL_SCHEDULE_OPTIONS_INIT                                                                  \
+    {                                                                                              \
+        .size = sizeof(adl_schedule_options)                                                       \
+    }
 
 typedef struct adl_schedule adl_schedule;
 

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "base/options.h"
 #include "base/status.h"
 
 #include <math.h>
@@ -96,13 +97,16 @@ adl_status adl_schedule_new(const adl_optim_ops *ops, const adl_schedule_options
                             adl_schedule **out)
 {
     *out = NULL;
-    adl_schedule_options filled = *options;
+    adl_schedule_options filled = {.size = sizeof filled};
+    adl_status status = adli_options_take("adl_schedule_options", &filled, sizeof filled, options);
+    if (status != ADL_OK)
+        return status;
     if (!ops->lr || !ops->set_lr)
         return adli_fail(ADL_EINVAL, "schedule: the optimizer has no %s",
                          ops->lr ? "set_lr" : "lr");
     if (filled.gamma == 0 && (filled.kind == ADL_STEP_LR || filled.kind == ADL_MULTI_STEP_LR))
         filled.gamma = 0.1;
-    adl_status status = check(&filled);
+    status = check(&filled);
     if (status != ADL_OK)
         return status;
     adl_schedule *schedule = adli_calloc(1, sizeof *schedule);

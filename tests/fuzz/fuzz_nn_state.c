@@ -27,7 +27,9 @@ static void make(void)
     const adl_param *params = adl_net_params(net, &count);
     if (adl_optim_new(params, count, &options, &optim) != ADL_OK ||
         adl_schedule_new(adl_optim_get_ops(optim),
-                         &(adl_schedule_options){.kind = ADL_COSINE_LR, .t_max = 5},
+                         &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                 .kind = ADL_COSINE_LR,
+                                                 .t_max = 5},
                          &schedule) != ADL_OK)
         abort();
 }

@@ -80,7 +80,8 @@ static void run_regression(adlt_replica *replica)
     REQUIRE_OK(adl_net_build(net, (uint64_t)replica->rank));
     const adl_param *params = adl_net_params(net, &count);
     REQUIRE_OK(adl_optim_new(params, count, &task->optim, &optim));
-    adl_schedule_options halve = {.kind = ADL_STEP_LR, .gamma = 0.5, .step_size = 1};
+    adl_schedule_options halve = {
+        .size = sizeof(adl_schedule_options), .kind = ADL_STEP_LR, .gamma = 0.5, .step_size = 1};
     REQUIRE_OK(adl_schedule_new(adl_optim_get_ops(optim), &halve, &schedule));
     data.examples = (size_t)(task->examples ? task->examples : EXAMPLES + 2);
     data.batch_size = 8;

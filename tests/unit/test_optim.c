@@ -378,15 +378,22 @@ static void schedule_case(const char *name, const adl_schedule_options *options)
 TEST(schedules)
 {
     static const int milestones[] = {2, 5, 6};
-    schedule_case("step",
-                  &(adl_schedule_options){.kind = ADL_STEP_LR, .step_size = 3, .gamma = 0.5});
-    schedule_case("multi_step", &(adl_schedule_options){.kind = ADL_MULTI_STEP_LR,
+    schedule_case("step", &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                  .kind = ADL_STEP_LR,
+                                                  .step_size = 3,
+                                                  .gamma = 0.5});
+    schedule_case("multi_step", &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                        .kind = ADL_MULTI_STEP_LR,
                                                         .milestones = milestones,
                                                         .milestone_count = 3,
                                                         .gamma = 0.3});
-    schedule_case("exponential", &(adl_schedule_options){.kind = ADL_EXPONENTIAL_LR, .gamma = 0.9});
-    schedule_case("cosine",
-                  &(adl_schedule_options){.kind = ADL_COSINE_LR, .t_max = 8, .eta_min = 0.01});
+    schedule_case("exponential", &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                         .kind = ADL_EXPONENTIAL_LR,
+                                                         .gamma = 0.9});
+    schedule_case("cosine", &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                    .kind = ADL_COSINE_LR,
+                                                    .t_max = 8,
+                                                    .eta_min = 0.01});
 }
 
 TEST(wrong_schedules)
@@ -399,19 +406,40 @@ TEST(wrong_schedules)
     adl_schedule *schedule;
     REQUIRE_OK(adl_optim_new(&param, 1, &o, &optim));
     const adl_optim_ops *ops = adl_optim_get_ops(optim);
-    CHECK_FAILS(adl_schedule_new(ops, &(adl_schedule_options){.kind = ADL_STEP_LR}, &schedule),
+    CHECK_FAILS(adl_schedule_new(ops,
+                                 &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                         .kind = ADL_STEP_LR},
+                                 &schedule),
                 ADL_EINVAL, "step_size 0");
-    CHECK_FAILS(
-        adl_schedule_new(ops, &(adl_schedule_options){.kind = ADL_EXPONENTIAL_LR}, &schedule),
-        ADL_EINVAL, "gamma");
-    CHECK_FAILS(adl_schedule_new(ops, &(adl_schedule_options){.kind = ADL_COSINE_LR}, &schedule),
+    CHECK_FAILS(adl_schedule_new(ops,
+                                 &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                         .kind = ADL_EXPONENTIAL_LR},
+                                 &schedule),
+                ADL_EINVAL, "gamma");
+    CHECK_FAILS(adl_schedule_new(ops,
+                                 &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                         .kind = ADL_COSINE_LR},
+                                 &schedule),
                 ADL_EINVAL, "t_max");
     CHECK_FAILS(adl_schedule_new(ops,
-                                 &(adl_schedule_options){.kind = ADL_MULTI_STEP_LR,
+                                 &(adl_schedule_options){.size = sizeof(adl_schedule_options),
+                                                         .kind = ADL_MULTI_STEP_LR,
                                                          .milestones = wrong,
                                                          .milestone_count = 2},
                                  &schedule),
                 ADL_EINVAL, "milestone 1 (3) must be above 3");
+    CHECK_FAILS(adl_schedule_new(ops, &(adl_schedule_options){.kind = ADL_COSINE_LR, .t_max = 8},
+                                 &schedule),
+                ADL_EINVAL, "adl_schedule_options");
+    /* from before there was a warm-up: what lies behind is not read */
+    adl_schedule_options older = {.size = offsetof(adl_schedule_options, warmup),
+                                  .kind = ADL_WARMUP_COSINE_LR,
+                                  .t_max = 8,
+                                  .warmup = 9};
+    REQUIRE_OK(adl_schedule_new(ops, &older, &schedule));
+    adl_schedule_free(schedule);
+    older.size = sizeof older;
+    CHECK_FAILS(adl_schedule_new(ops, &older, &schedule), ADL_EINVAL, "warmup 9");
     CHECK(schedule == NULL);
     adl_optim_free(optim);
 }
@@ -421,8 +449,11 @@ TEST(warm_up_and_cosine_by_any_time)
     float value = 0, grad = 0;
     adl_param param = {"w", &value, &grad, 1};
     adl_optim_options sgd = ADL_SGD_INIT(0.8);
-    adl_schedule_options options = {
-        .kind = ADL_WARMUP_COSINE_LR, .warmup = 4, .t_max = 103, .eta_min = 0.1};
+    adl_schedule_options options = {.size = sizeof(adl_schedule_options),
+                                    .kind = ADL_WARMUP_COSINE_LR,
+                                    .warmup = 4,
+                                    .t_max = 103,
+                                    .eta_min = 0.1};
     adl_optim *optim;
     adl_schedule *schedule, *again, *none;
     unsigned char bytes[64];
@@ -468,7 +499,8 @@ TEST(an_older_schedule_is_read)
     float value = 0, grad = 0;
     adl_param param = {"w", &value, &grad, 1};
     adl_optim_options sgd = ADL_SGD_INIT(0.5);
-    adl_schedule_options options = {.kind = ADL_EXPONENTIAL_LR, .gamma = 0.5};
+    adl_schedule_options options = {
+        .size = sizeof(adl_schedule_options), .kind = ADL_EXPONENTIAL_LR, .gamma = 0.5};
     uint64_t bytes[4] = {0x01636c6461, 3, 1, 0};
     double rate = 0.8;
     adl_optim *optim;
