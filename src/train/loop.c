@@ -200,6 +200,13 @@ static bool was_done(adl_loop *loop)
     return loop->done_epoch == ctx->finished_epochs && ordinal < loop->done_loops;
 }
 
+/* Whoever goes over it calls adl_loop_ready. */
+static void note_regroups(adl_loop *loop)
+{
+    loop->regroups = true;
+    adli_regroup_able(loop->ctx);
+}
+
 adl_status adl_loop_begin(adl_loop *loop, bool *run)
 {
     adl_context *ctx = loop->ctx;
@@ -222,6 +229,8 @@ adl_status adl_loop_begin(adl_loop *loop, bool *run)
     loop->finished = loop->in_step = loop->trained = false;
     loop->ready = loop->stale = loop->at_end = loop->voided = loop->step_applied = false;
     loop->accumulated = 0;
+    if (ctx->joined) /* the others were at adl_loop_ready in this loop when they let it in */
+        note_regroups(loop);
     adli_sums_begin(loop);
     loop->chosen = false;
     ctx->loop_serial++;
@@ -275,8 +284,7 @@ adl_status adli_loop_trains(adl_loop *loop)
 
 bool adl_loop_ready(adl_loop *loop, bool *again)
 {
-    loop->regroups = true;
-    adli_regroup_able(loop->ctx);
+    note_regroups(loop);
     if (loop->accumulated == 0 || loop->ctx->lost)
         adli_boundary(loop->ctx, true);
     if (loop->accumulated == 0 && !loop->stale && loop->ctx->status == ADL_OK)

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """What a step of the runner costs beside the same step in a loop written by hand: ResNet-18 on a processor, blocks of
-steps in turns in one process, the median of the ratios of neighbouring blocks; by the clock, and by the time that the
-processor was at work, which other programs on a busy machine do not change much. Then the same with a model that does
-almost nothing, thousands of steps: what is left is the runner's own work, which is the same for every model, and its
-share of a step of ResNet-18.
+steps in turns in one process on one model, the median of the ratios of neighbouring blocks and its standard error; by the
+clock, and by the time that the processor was at work, which other programs on a busy machine do not change much. Then the
+same with a model that does almost nothing, thousands of steps: what is left is the runner's own work, which is the same
+for every model, and its share of a step of ResNet-18.
 
-    PYTHONPATH=build/python/lib python3 tests/bench/bench_runner.py [--blocks N] [--steps N] [--batch-size N]
+Memory that was freed stays with the process. With --give-back it does not, as glibc has it: then a fifth to a quarter of a
+step are page faults, as many as the heap's end happens to be free, in either loop.
+
+    PYTHONPATH=build/python/lib python3 tests/bench/bench_runner.py [--blocks N] [--steps N] [--batch-size N] [--give-back]
 """
 
 import argparse
+import ctypes
 import pathlib
 import statistics
 import sys
@@ -25,6 +29,9 @@ sys.path.insert(0, str(ROOT / "examples" / "pytorch"))
 from cifar10 import resnet18  # noqa: E402
 
 
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+
+
 class Batches:
     """A loader whose batches are there already: only steps are measured."""
 
@@ -39,10 +46,6 @@ class Batches:
         return iter(self.made)
 
 
-def optimizer_of(model):
-    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-
-
 def now():
     """The clock, and the time that this process has worked."""
     return time.monotonic(), time.process_time()
@@ -51,10 +54,9 @@ def now():
 class Compare(dl.Callback):
     """Times each loop of the runner, and after it one by hand."""
 
-    def __init__(self, batches, model):
+    def __init__(self, batches):
         super().__init__()
-        self.batches, self.model = batches, model
-        self.optimizer, self.runner_s, self.hand_s = optimizer_of(self.model), [], []
+        self.batches, self.runner_s, self.hand_s = batches, [], []
 
     def on_loader_start(self, runner):
         self.begin = now()
@@ -64,10 +66,10 @@ class Compare(dl.Callback):
         begin = now()
         total = 0.0
         for x, y in self.batches:
-            loss = F.cross_entropy(self.model(x), y)
+            loss = F.cross_entropy(runner.model(x), y)
             loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+            runner.optimizer.step()
+            runner.optimizer.zero_grad()
             total += loss.item()
         self.hand_s.append([b - a for a, b in zip(begin, now())])
 
@@ -81,26 +83,33 @@ def main():
     parser.add_argument("--blocks", type=int, default=12)
     parser.add_argument("--steps", type=int, default=5, help="in a block")
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--give-back", action="store_true", help="freed memory, to the system")
     args = parser.parse_args()
+    if not args.give_back:
+        glibc = ctypes.CDLL(None)
+        glibc.mallopt(M_MMAP_MAX, 0)
+        glibc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     torch.manual_seed(1)
-    compare = measure(Batches(args.steps, args.batch_size), resnet18(), resnet18(), args.blocks)
+    compare = measure(Batches(args.steps, args.batch_size), resnet18(), args.blocks)
     for which, name in enumerate(("clock", "processor")):
         ours, theirs = compare.steps_of(which, args.steps)
         ratios = sorted(100 * (a / b - 1) for a, b in zip(ours, theirs))
-        print("{:9} by hand {:.1f} ms a step; with the runner {:+.2f} % (middle half {:+.2f} .. {:+.2f}, {} blocks)".format(
-            name, 1000 * statistics.median(theirs), statistics.median(ratios), ratios[len(ratios) // 4],
-            ratios[3 * len(ratios) // 4], len(ratios)))
+        low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
+        print("{:9} by hand {:.1f} ms a step; with the runner {:+.2f} % +- {:.2f} % (middle half {:+.2f} .. {:+.2f}, {} "
+              "blocks)".format(name, 1000 * statistics.median(theirs), statistics.median(ratios),
+                               0.93 * (high - low) / len(ratios) ** 0.5, low, high, len(ratios)))
     whole = statistics.median(theirs)
-    ours, theirs = measure(Batches(100, 1), tiny(), tiny(), 100).steps_of(1, 100)
+    ours, theirs = measure(Batches(100, 1), tiny(), 100).steps_of(1, 100)
     own = sorted(a - b for a, b in zip(ours, theirs))[len(ours) // 2]
     print("the runner's own work: {:.0f} us a step of processor time (median of {} blocks), {:.3f} % of ResNet-18's".format(
         1e6 * own, len(ours), 100 * own / whole))
 
 
-def measure(batches, model, other, blocks):
+def measure(batches, model, blocks):
     """Trains with the runner and by hand in turns; the first block warms up."""
-    compare = Compare(batches, other)
-    dl.SupervisedRunner().train(model=model, criterion=nn.CrossEntropyLoss(), optimizer=optimizer_of(model),
+    compare = Compare(batches)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    dl.SupervisedRunner().train(model=model, criterion=nn.CrossEntropyLoss(), optimizer=optimizer,
                                 loaders={"train": batches}, num_epochs=blocks + 1, callbacks=[compare], cpu=True,
                                 loggers={"_console": Quiet()})
     return compare

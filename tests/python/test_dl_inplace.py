@@ -183,6 +183,19 @@ def test_a_death(tmp_path, undisturbed, rank, loader):
         assert len({pid for _, _, pid in seen}) == 1 + (rank == 0)  # whoever is rank 0 logs, and nobody else
 
 
+def test_rank_0_dies_before_the_first_batch_of_one_that_has_joined(tmp_path, undisturbed):
+    with Training(tmp_path, 1, step_ms=100) as training:
+        training.find(lambda rank, epoch, key, step, what: key == "train" and step > 3)
+        for name in ("slowly", "late"):  # the new process takes that away, when it is up
+            (tmp_path / name).touch()
+        training.scale(2)
+        first = training.find(lambda rank, epoch, key, step, what: rank == 0)
+        training.find(lambda rank, epoch, key, step, what: what == "joined")
+        os.kill(first, signal.SIGKILL)
+        training.until("going on without it")
+        same(tmp_path, training.end(), *undisturbed())
+
+
 OFFICE = """
 class Moves(dl.ElasticEngine):
     main, then = (word == "rank0" for word in sys.argv[2:4])

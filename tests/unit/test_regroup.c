@@ -9,6 +9,8 @@
 #include "train/vote.h"
 
 #include <math.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 enum { EXAMPLES = 600, BATCH = 12, EPOCHS = 3, D = 64, PLACES = 12, NEW = 8 };
 
@@ -29,6 +31,7 @@ typedef struct task {
     int sends;   /* calls of its save function there */
     atomic_int large_loads; /* large states that came whole; only where some join */
     int breaks_at;          /* at that step its directory of checkpoints is taken away */
+    atomic_bool joined;     /* the new process has the state */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     adl_context *contexts[2 * NEW]; /* under lock; by member */
@@ -270,15 +273,17 @@ static task *new_task(void)
 }
 
 /* Processes that join: on threads of their own, from the start. */
-static void start_joiner(const adlt_job *job, adlt_replica *out, int number)
+static void start_joiner(const adlt_job *job, void (*body)(adlt_replica *), adlt_replica *out,
+                         int number)
 {
-    *out = (adlt_replica){.job = job, .body = train};
+    *out = (adlt_replica){.job = job, .body = body};
     out->env = (adl_env)ADL_ENV_INIT;
     out->env.replicas = 2;
     out->env.rank = 1;
     out->env.member = NEW + number;
     out->env.joins = true;
     out->env.checkpoint_path = job->checkpoint;
+    out->env.world_socket = job->world_socket;
     out->options = (adl_options)ADL_OPTIONS_INIT;
     out->options.env = &out->env;
     out->options.handle_signals = false;
@@ -293,7 +298,7 @@ static void run_in(task *work, int replicas, const int *exits, const char *check
     adlt_job job = {.user = work, .checkpoint = checkpoint};
     adlt_replica all[ADLT_REPLICAS_MAX], joiners[NEW];
     for (int i = 0; i < work->joiners; i++)
-        start_joiner(&job, &joiners[i], i);
+        start_joiner(&job, train, &joiners[i], i);
     adlt_replicas_run(&job, replicas, train, all);
     for (int i = 0; i < work->joiners; i++)
         pthread_join(joiners[i].thread, NULL);
@@ -414,6 +419,80 @@ TEST(a_failed_save_does_not_stop_a_world_that_changes_its_writer)
     adl_checkpoint_get_info(store, &info);
     CHECK(info.loaded[0] != '\0');
     adl_checkpoint_close(store);
+    adlt_tempdir_remove(directory);
+    free(work);
+}
+
+/* A launcher that hears nothing: who connects to it can go on after a death, if its loop says so. */
+static int open_socket(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, path);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(listen(fd, ADLT_REPLICAS_MAX) == 0);
+    return fd;
+}
+
+/* Rank 0 is gone as soon as the new process has the state, which then is about to hear its batch size from it. */
+static void lose_first(adlt_replica *replica)
+{
+    static const change grown = {2, 2, {0, NEW}}, left = {0, 1, {1}};
+    task *work = replica->job->user;
+    adl_context *ctx = replica->ctx;
+    adl_loop *loop = NULL;
+    bool run = false, again = true;
+    int local_bsz, accum_steps, steps = 0;
+    note_context(work, ctx->member, ctx);
+    CHECK_OK(adl_loop_new(ctx, "data", EXAMPLES, BATCH, &loop));
+    CHECK_OK(adl_loop_autoscale(loop, BATCH, 0, 0, false));
+    ADL_EPOCHS (ctx, epoch, 1) {
+        if (ctx->member == NEW)
+            atomic_store(&work->joined, true);
+        CHECK_OK(adl_loop_begin(loop, &run));
+        while (adl_loop_index(loop) < EXAMPLES) {
+            if (again && ctx->member == 0 && ctx->world.generation == 1) {
+                while (!atomic_load(&work->joined))
+                    usleep(200);
+                note_context(work, 0, NULL);
+                offer(work, ctx, &left);
+                adl_context_failf(ctx, ADL_EIO, "dies on purpose");
+                break;
+            }
+            if (again && adl_loop_pass(loop, &local_bsz, &accum_steps) != ADL_OK)
+                break;
+            if (!adl_loop_ready(loop, &again))
+                break;
+            if (again)
+                continue;
+            if (!adl_loop_step(loop, local_bsz, false))
+                break;
+            if (ctx->member == 0 && steps++ == 3)
+                offer(work, ctx, &grown);
+            wait_formed(work, ctx);
+            CHECK(adl_loop_commit(loop, adli_loop_consumed(loop)));
+        }
+        adl_loop_end(loop);
+    }
+    if (!adl_stopped(ctx))
+        CHECK_INT(ctx->world.generation, 2);
+    note_context(work, ctx->member, NULL);
+}
+
+TEST(rank_0_dies_before_the_first_batch_of_one_that_has_joined)
+{
+    char path[96], *directory = adlt_tempdir();
+    task *work = new_task();
+    adlt_job job = {.user = work, .world_socket = path};
+    adlt_replica first, joiner;
+    snprintf(path, sizeof path, "%s/worlds", directory);
+    int fd = open_socket(path);
+    start_joiner(&job, lose_first, &joiner, 0);
+    adlt_replicas_run(&job, 1, lose_first, &first);
+    pthread_join(joiner.thread, NULL);
+    CHECK_INT(first.code, 1);
+    CHECK_INT(joiner.code, 0);
+    close(fd);
     adlt_tempdir_remove(directory);
     free(work);
 }
