@@ -67,18 +67,37 @@ static bool read_query(adli_api *api, adli_httpd_request *request, adli_list_que
 }
 
 /* The tag is of what was written, so that it is right whatever changes. */
-static void answer_unless_known(adli_httpd_request *request, adli_buf *out)
+static void answer_unless_known(adli_httpd_request *request, adli_shared *text)
 {
     char tag[32];
     const char *known = adli_httpd_header(request, "If-None-Match");
-    snprintf(tag, sizeof tag, "W/\"%016" PRIx64 "\"",
-             (uint64_t)XXH3_64bits(out->data, out->length));
+    snprintf(tag, sizeof tag, "W/\"%016" PRIx64 "\"", text->print);
     if (known && strstr(known, tag + 2))
         adli_httpd_answer_static(request, 304, NULL, "", 0);
     else
-        adli_httpd_answer_take(request, 200, "application/json", out);
+        adli_httpd_answer_shared(request, 200, "application/json", text);
     adli_httpd_set_header(request, "ETag", tag);
     adli_httpd_set_header(request, "Cache-Control", "private, no-cache");
+}
+
+static bool is_all(const adli_list_query *query)
+{
+    return !query->ns && !query->phases && !query->label && !query->fields && !query->limit &&
+           !query->after;
+}
+
+static adl_status write_some(adli_core *core, const adli_list_query *query, adli_shared **text)
+{
+    adli_buf out;
+    adli_buf_init(&out, API_ANSWER_MAX);
+    adl_status status = adli_core_jobs(core, query, &out);
+    if (status == ADL_OK)
+        *text = adli_shared_take(&out);
+    adli_buf_fini(&out);
+    if (!*text)
+        return status == ADL_OK ? adli_fail_memory("list of jobs") : status;
+    (*text)->print = XXH3_64bits((*text)->data, (*text)->length);
+    return ADL_OK;
 }
 
 adli_httpd_verdict adli_api_list_jobs(void *user, adli_httpd_request *request)
@@ -87,14 +106,14 @@ adli_httpd_verdict adli_api_list_jobs(void *user, adli_httpd_request *request)
     adli_list_query query = {0};
     if (!read_query(api, request, &query))
         return ADLI_HTTPD_DONE;
-    adli_buf out;
-    adli_buf_init(&out, API_ANSWER_MAX);
-    adl_status status = adli_core_jobs(api->core, &query, &out);
+    adli_shared *text = NULL;
+    adl_status status = is_all(&query) ? adli_core_all_jobs(api->core, &text)
+                                       : write_some(api->core, &query, &text);
     if (status == ADL_OK)
-        answer_unless_known(request, &out);
+        answer_unless_known(request, text);
     else
         adli_api_answer_failure(request, status);
-    adli_buf_fini(&out);
+    adli_shared_drop(text);
     return ADLI_HTTPD_DONE;
 }
 

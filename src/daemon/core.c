@@ -98,6 +98,7 @@ adli_kept_job *adli_core_find(adli_core *core, const char *ns, const char *name)
 
 void adli_core_changed(adli_core *core, adli_kept_job *job)
 {
+    core->news++;
     if (!job->is_changed)
         TAILQ_INSERT_TAIL(&core->changed, job, changed);
     job->is_changed = true;
@@ -105,6 +106,7 @@ void adli_core_changed(adli_core *core, adli_kept_job *job)
 
 void adli_core_count_row(adli_core *core, adli_kept_job *job, bool in)
 {
+    core->news++;
     core->phases[job->row.life.phase] += in ? 1 : -1;
     if (job->row.placed_count == 0)
         return;
@@ -439,6 +441,7 @@ void adli_core_free(adli_core *core)
     pthread_cond_destroy(&core->called);
     if (core->room.fd >= 0)
         close(core->room.fd);
+    adli_shared_drop(core->whole);
     pthread_mutex_destroy(&core->room.lock);
     pthread_mutex_destroy(&core->wake_lock);
     pthread_mutex_destroy(&core->lock);

@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "store/store.h"
 #include "base/buf.h"
+#include "base/shared.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -106,6 +107,9 @@ typedef struct adli_list_query {
 /* {"items":[Job ...],"continue":text or null}, oldest first. Jobs that come or go while a list is read page by page are
  * in it or not; all others are, once. */
 ADL_MUST adl_status adli_core_jobs(adli_core *core, const adli_list_query *query, adli_buf *out);
+/* All of them, with a print: the same text for whoever asks until something of it changes. What goes on by itself in jobs
+ * that run (device time, use, metrics) may be 0.1 s old. The caller drops it. */
+ADL_MUST adl_status adli_core_all_jobs(adli_core *core, adli_shared **out);
 /* What "continue" said. ESTATE: it was said by another daemon. */
 ADL_MUST adl_status adli_list_continue(adli_core *core, const char *token, int64_t *after);
 /* Asks for the end of all that match, in one commit: {"items":["ns/name" ...]}. */

@@ -7,13 +7,16 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 /* Jobs at a time, then others may have the lock. */
-enum { AT_A_TIME = 128 };
+enum { AT_A_TIME = 128, LIST_MAX = 64 << 20 };
+/* How old the list of all may be where jobs run. */
+static const double WHOLE_S = 0.1;
 
 /* ---- one job ---- */
 
@@ -23,9 +26,9 @@ static uint64_t print_of(const adli_kept_job *job)
     const adli_row *row = &job->row;
     struct {
         double started_s, completed_s, attained_s, hints_s;
-        int phase, group, failures;
+        int phase, group, failures, pin;
         int flags;
-        char reason[sizeof row->reason];
+        char reason[sizeof row->reason], resized[sizeof row->resized];
         uint64_t message;
     } of;
     memset(&of, 0, sizeof of);
@@ -36,8 +39,10 @@ static uint64_t print_of(const adli_kept_job *job)
     of.phase = row->life.phase;
     of.group = row->life.group;
     of.failures = row->life.failures;
+    of.pin = job->pin;
     of.flags = job->deleted | job->hints.known << 1 | (int)job->asked << 2;
     snprintf(of.reason, sizeof of.reason, "%s", row->reason);
+    snprintf(of.resized, sizeof of.resized, "%s", row->resized);
     of.message = row->message ? XXH3_64bits(row->message, strlen(row->message)) : 1;
     return XXH3_64bits(&of, sizeof of);
 }
@@ -159,12 +164,14 @@ adl_status adli_list_continue(adli_core *core, const char *token, int64_t *after
     return ADL_OK;
 }
 
-adl_status adli_core_jobs(adli_core *core, const adli_list_query *query, adli_buf *out)
+/* *lasts: nothing in it goes on by itself. */
+static adl_status write_list(adli_core *core, const adli_list_query *query, double now_s,
+                             adli_buf *out, bool *lasts)
 {
-    double now_s = adli_core_now(core);
     int64_t last = 0, drops;
     int count = 0;
     bool more = false;
+    *lasts = true;
     adli_buf scratch;
     adli_buf_init(&scratch, 4 << 20);
     adli_jw_open(out, NULL, '{');
@@ -180,6 +187,7 @@ adl_status adli_core_jobs(adli_core *core, const adli_list_query *query, adli_bu
                 break;
             size_t length;
             const char *text = text_of(core, job, now_s, &scratch, &length);
+            *lasts &= keeps(job);
             adli_buf_puts(out, count++ > 0 ? "," : "");
             if (query->fields && scratch.status == ADL_OK)
                 put_fields(text, query->fields, out);
@@ -205,6 +213,43 @@ adl_status adli_core_jobs(adli_core *core, const adli_list_query *query, adli_bu
     adl_status status = adli_buf_check(&scratch);
     adli_buf_fini(&scratch);
     return status == ADL_OK ? adli_buf_check(out) : status;
+}
+
+adl_status adli_core_jobs(adli_core *core, const adli_list_query *query, adli_buf *out)
+{
+    bool lasts;
+    return write_list(core, query, adli_core_now(core), out, &lasts);
+}
+
+/* What changes while it is written is news again: then it is written anew for the next who asks. */
+adl_status adli_core_all_jobs(adli_core *core, adli_shared **out)
+{
+    double now_s = adli_core_now(core);
+    pthread_mutex_lock(&core->lock);
+    int64_t news = core->news;
+    bool kept = core->whole && core->whole_news == news && now_s <= core->whole_until_s;
+    *out = kept ? adli_shared_hold(core->whole) : NULL;
+    pthread_mutex_unlock(&core->lock);
+    if (kept)
+        return ADL_OK;
+    adli_buf text;
+    bool lasts;
+    adli_buf_init(&text, LIST_MAX);
+    adl_status status = write_list(core, &(adli_list_query){0}, now_s, &text, &lasts);
+    if (status == ADL_OK)
+        *out = adli_shared_take(&text);
+    adli_buf_fini(&text);
+    if (!*out)
+        return status == ADL_OK ? adli_fail_memory("list of jobs") : status;
+    (*out)->print = XXH3_64bits((*out)->data, (*out)->length);
+    pthread_mutex_lock(&core->lock);
+    adli_shared *old = core->whole;
+    core->whole = adli_shared_hold(*out);
+    core->whole_news = news;
+    core->whole_until_s = lasts ? HUGE_VAL : now_s + WHOLE_S;
+    pthread_mutex_unlock(&core->lock);
+    adli_shared_drop(old);
+    return ADL_OK;
 }
 
 /* ---- the end of many ---- */

@@ -213,6 +213,7 @@ static void publish(adli_core *core, adli_kept_job *job, int group, int count, i
     job->view_count = count;
     job->view_group = group;
     job->ready = ready;
+    core->news++;
     pthread_mutex_unlock(&core->lock);
     core->tell = true;
 }

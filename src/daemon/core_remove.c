@@ -1,8 +1,8 @@
 /* The end of a job's record: its files first, then its row. Killed in between, it is done again. */
 #include "daemon/core_impl.h"
 
-/* Of as many as fit into one commit. */
-enum { AT_A_TIME = 256 };
+/* In one commit: each waits for the disk, but others wait for it to end. */
+enum { AT_A_TIME = 1024 };
 
 static adl_status remove_some(adli_core *core, double now_s)
 {

@@ -198,6 +198,7 @@ static adl_status keep(adli_core *core, adli_kept_job *job, const adli_measures 
     if (status == ADL_OK) {
         pthread_mutex_lock(&core->lock);
         publish(job, &c.next);
+        core->news++;
         job->reports_restart = report->restart;
         pthread_mutex_unlock(&core->lock);
     }

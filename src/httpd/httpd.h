@@ -13,6 +13,7 @@
 #define ADLI_HTTPD_H
 
 #include "base/buf.h"
+#include "base/shared.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -74,6 +75,9 @@ void adli_httpd_answer(adli_httpd_request *request, int code, const char *conten
                        const void *data, size_t length);
 void adli_httpd_answer_take(adli_httpd_request *request, int code, const char *content_type,
                             adli_buf *body);
+/* The text is held until the answer is sent, or dropped. */
+void adli_httpd_answer_shared(adli_httpd_request *request, int code, const char *content_type,
+                              adli_shared *text);
 /* Constant bytes that outlive the server. */
 void adli_httpd_answer_static(adli_httpd_request *request, int code, const char *content_type,
                               const void *data, size_t length);

@@ -29,6 +29,7 @@ typedef enum body_kind { BODY_MEMORY, BODY_FILE, BODY_DROPPED } body_kind;
 typedef enum answer_kind {
     ANSWER_NONE,
     ANSWER_BYTES,
+    ANSWER_SHARED,
     ANSWER_STATIC,
     ANSWER_FD,
     ANSWER_STREAM
@@ -58,8 +59,9 @@ struct adli_httpd_request {
     answer_kind answer;
     int code;
     const char *content_type;
-    char *bytes; /* owned for ANSWER_BYTES */
-    const void *data;
+    char *bytes;       /* owned for ANSWER_BYTES */
+    adli_shared *text; /* held for ANSWER_SHARED */
+    const void *data;  /* of ANSWER_STATIC and ANSWER_SHARED */
     int fd;
     int64_t offset, size;
     adli_httpd_stream stream;

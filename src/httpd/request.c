@@ -113,11 +113,13 @@ void adli_httpd_body_to_file(adli_httpd_request *request, const char *dir, int64
 static void drop_answer(adli_httpd_request *request)
 {
     free(request->bytes);
+    adli_shared_drop(request->text);
     if (request->fd >= 0)
         close(request->fd);
     if (request->stream.free)
         request->stream.free(request->stream.self);
     request->bytes = NULL;
+    request->text = NULL;
     request->fd = -1;
     request->stream = (adli_httpd_stream){0};
     request->answer = ANSWER_NONE;
@@ -157,6 +159,16 @@ void adli_httpd_answer_static(adli_httpd_request *request, int code, const char 
     set_answer(request, ANSWER_STATIC, code, content_type);
     request->data = data;
     request->size = (int64_t)length;
+}
+
+void adli_httpd_answer_shared(adli_httpd_request *request, int code, const char *content_type,
+                              adli_shared *text)
+{
+    adli_shared_hold(text);
+    set_answer(request, ANSWER_SHARED, code, content_type);
+    request->text = text;
+    request->data = text->data;
+    request->size = (int64_t)text->length;
 }
 
 void adli_httpd_answer_file(adli_httpd_request *request, const char *content_type, int fd,
@@ -278,6 +290,7 @@ static struct MHD_Response *make_response(adli_httpd_request *request)
         if (response)
             request->bytes = NULL;
         break;
+    case ANSWER_SHARED: /* held until the next request: longer than the library reads it */
     case ANSWER_STATIC:
         response = MHD_create_response_from_buffer((size_t)request->size, (void *)request->data,
                                                    MHD_RESPMEM_PERSISTENT);
@@ -323,7 +336,7 @@ static void add_headers(struct MHD_Response *response, const adli_httpd_request 
 enum MHD_Result adli_request_send(adli_httpd_request *request)
 {
     conn *c = request->conn;
-    if (request->answer == ANSWER_BYTES)
+    if (request->answer == ANSWER_BYTES || request->answer == ANSWER_SHARED)
         adli_request_squeeze(request);
     struct MHD_Response *response = make_response(request);
     if (!response)

@@ -54,8 +54,12 @@ void adli_request_squeeze(adli_httpd_request *request)
     adli_httpd_set_header(request, "Vary", "Accept-Encoding");
     adli_buf out = {0};
     if (adli_accepts_gzip(adli_httpd_header(request, "Accept-Encoding")) &&
-        squeeze(request->bytes, (size_t)request->size, &out)) {
+        squeeze(request->text ? request->text->data : request->bytes, (size_t)request->size,
+                &out)) {
         free(request->bytes);
+        adli_shared_drop(request->text);
+        request->text = NULL;
+        request->answer = ANSWER_BYTES;
         request->bytes = out.data;
         request->size = (int64_t)out.length;
         adli_httpd_set_header(request, "Content-Encoding", "gzip");

@@ -185,7 +185,8 @@ static adl_status open_all(adli_store *store)
     if (status == ADL_OK)
         status = execute(store, store->writer,
                          "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
-                         "PRAGMA wal_autocheckpoint=500; PRAGMA journal_size_limit=16777216",
+                         "PRAGMA cache_size=-32768; PRAGMA wal_autocheckpoint=500; PRAGMA "
+                         "journal_size_limit=16777216",
                          "settings");
     if (status == ADL_OK)
         status = keep_old(store, version);

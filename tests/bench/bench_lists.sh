@@ -6,8 +6,8 @@ set -euo pipefail
 build=$1 jobs=${2:-10000} seconds=${3:-5}
 tmp=$(mktemp -d) daemon= nginx=
 clean_up() {
-    [ -n "$nginx" ] && kill "$nginx" 2>/dev/null
-    [ -n "$daemon" ] && kill "$daemon" 2>/dev/null && wait "$daemon" 2>/dev/null
+    [ -z "$nginx" ] || kill "$nginx" 2>/dev/null || :
+    [ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; } 2>/dev/null || :
     rm -rf "$tmp"
 }
 trap clean_up EXIT
@@ -46,7 +46,8 @@ if command -v nginx >/dev/null; then
     cat >"$tmp/nginx.conf" <<END
 user $(id -un) $(id -gn); daemon off; worker_processes 2; pid $tmp/nginx.pid; error_log $tmp/nginx.log;
 events { }
-http { access_log off; sendfile on; keepalive_requests 100000000; server { listen 127.0.0.1:18765; root $tmp/www; } }
+http { client_body_temp_path $tmp/body; proxy_temp_path $tmp/proxy; fastcgi_temp_path $tmp/fastcgi; uwsgi_temp_path $tmp/uwsgi;
+scgi_temp_path $tmp/scgi; access_log off; sendfile on; keepalive_requests 100000000; server { listen 127.0.0.1:18765; root $tmp/www; } }
 END
     nginx -p "$tmp" -c "$tmp/nginx.conf" & nginx=$!
     sleep 1
@@ -54,9 +55,11 @@ END
 fi
 host=${url#http://}
 "$build/bench/bench_lists" "${host%:*}" "${host#*:}" "$token" "$seconds" "$@"
+before=$(used)
 began=$(date +%s.%N)
 "$build/bin/adaptdl" delete --all --state "$tmp/state" >"$tmp/deleted"
 asked=$(date +%s.%N)
 while [ "$(curl -s -H "Authorization: Bearer $token" "$url/api/v1/jobs?limit=1&fields=name")" != '{"items":[],"continue":null}' ]; do sleep 0.1; done
-awk -v n="$(wc -l <"$tmp/deleted")" -v a="$asked" -v b="$began" -v c="$(date +%s.%N)" \
-    'BEGIN { printf "  delete --all of %d jobs: answered after %.2f s, all gone after %.2f s\n", n, a - b, c - b }'
+awk -v n="$(wc -l <"$tmp/deleted")" -v a="$asked" -v b="$began" -v c="$(date +%s.%N)" -v ticks=$(($(used) - before)) \
+    -v hz="$(getconf CLK_TCK)" 'BEGIN { printf "  delete --all of %d jobs: answered after %.2f s, all gone after %.2f s, %.2f s of a processor\n",
+        n, a - b, c - b, ticks / hz }'

@@ -101,6 +101,16 @@ adl_status adli_core_jobs(adli_core *c, const adli_list_query *query, adli_buf *
     return show_query(query, out);
 }
 
+adl_status adli_core_all_jobs(adli_core *c, adli_shared **out)
+{
+    adli_buf text;
+    adli_buf_init(&text, 1 << 20);
+    adl_status status = adli_core_jobs(c, &(adli_list_query){0}, &text);
+    *out = adli_shared_take(&text);
+    (*out)->print = 1;
+    return status;
+}
+
 adl_status adli_core_delete_jobs(adli_core *c, const adli_list_query *query, adli_buf *out)
 {
     (void)c;

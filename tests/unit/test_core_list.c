@@ -121,6 +121,101 @@ TEST(a_list_shows_what_changed)
     close_world(&w);
 }
 
+static adli_shared *all(world *w)
+{
+    adli_shared *text = NULL;
+    if (adli_core_all_jobs(w->core, &text) != ADL_OK)
+        ADLT_FAIL("%s", adl_error());
+    return text;
+}
+
+/* Is the list of all the text that somebody has already? */
+static bool is_same(world *w, const adli_shared *before)
+{
+    adli_shared *now = all(w);
+    bool same = now == before;
+    adli_shared_drop(now);
+    return same;
+}
+
+/* It must be what a list that is written now would be. */
+static void check_all(world *w)
+{
+    adli_shared *text = all(w);
+    adli_buf_clear(&w->out);
+    REQUIRE_OK(adli_core_jobs(w->core, &(adli_list_query){0}, &w->out));
+    CHECK_STR(text->data, w->out.data);
+    adli_shared_drop(text);
+}
+
+/* Nobody looks at ten thousand jobs that wait for each who lists them. */
+TEST(the_whole_list_is_written_when_something_changed)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    w.fake->auto_ready = w.fake->obedient = true;
+    REQUIRE_OK(adli_core_drain_all(w.core, true, &w.out));
+    submit_many(&w, 3);
+    adli_shared *before = all(&w);
+    int64_t looks = w.core->looks;
+    w.now_s += 100; /* nothing runs: nothing goes on by itself */
+    CHECK(is_same(&w, before));
+    CHECK_INT((int)(w.core->looks - looks), 0);
+    CHECK(before->print != 0);
+    /* each of these is seen at once, by whoever changed it as well; the text is there while somebody has it */
+    REQUIRE_OK(adli_core_hints(w.core, "default", "job-1", good_hints, strlen(good_hints)));
+    CHECK(!is_same(&w, before));
+    check_all(&w);
+    REQUIRE_OK(adli_core_pin(w.core, "default", "job-2", 1, &w.out));
+    check_all(&w);
+    REQUIRE_OK(adli_core_ask(w.core, "default", "job-0", ADLI_ASKED_SUSPEND, &w.out));
+    check_all(&w);
+    step(&w, 1);
+    check_all(&w);
+    REQUIRE_OK(submit(&w, "job-3", ""));
+    check_all(&w);
+    REQUIRE_OK(adli_core_delete(w.core, "default", "job-3", &w.out));
+    check_all(&w);
+    step(&w, 1);
+    step(&w, 1);
+    check_all(&w);
+    CHECK(strstr(before->data, "\"job-2\"") != NULL);
+    adli_shared_drop(before);
+    close_world(&w);
+}
+
+/* Device time goes on by itself: what runs is written again after a while, though nobody says a word. */
+TEST(the_whole_list_follows_what_runs)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    w.fake->auto_ready = true;
+    submit_many(&w, 2);
+    step(&w, 1);
+    adli_shared *before = all(&w);
+    CHECK(is_same(&w, before));
+    w.now_s += 1;
+    CHECK(!is_same(&w, before));
+    check_all(&w);
+    adli_shared_drop(before);
+    close_world(&w);
+}
+
+/* Of a job that waits, too. */
+TEST(a_list_shows_a_pin_at_once)
+{
+    world w;
+    REQUIRE_OK(open_world(&w, 1, 1));
+    submit_many(&w, 2);
+    json_decref(list(&w, (adli_list_query){0}));
+    REQUIRE_OK(adli_core_pin(w.core, "default", "job-1", 1, &w.out));
+    json_t *page = list(&w, (adli_list_query){.fields = "pinned"});
+    const json_t *job = json_array_get(json_object_get(page, "items"), 1);
+    CHECK_INT((int)json_integer_value(json_object_get(job, "pinned")), 1);
+    json_decref(page);
+    close_world(&w);
+}
+
 TEST(many_jobs_go_at_once)
 {
     enum { JOBS = 600 };
@@ -132,8 +227,11 @@ TEST(many_jobs_go_at_once)
     REQUIRE_OK(adli_core_delete_jobs(
         w.core, &(adli_list_query){.ns = "default", .phases = 1u << ADL_PENDING}, &w.out));
     CHECK(strstr(w.out.data, "\"default/job-599\"") && !strstr(w.out.data, "\"default/job-0\""));
+    int64_t commits = adli_store_look(w.core->store).commits;
     for (int i = 0; i < 5; i++)
         step(&w, 1);
+    commits = adli_store_look(w.core->store).commits - commits;
+    CHECK(commits <= 4); /* each waits for the disk: not one for every few jobs */
     json_t *page = list(&w, (adli_list_query){0});
     CHECK_INT((int)count_of(page), 2);
     json_decref(page);
