@@ -248,10 +248,10 @@ struct adli_core {
     int phases[ADLI_PHASES];       /* how many rows are in each */
     adli_index by_id, by_uid;
     int64_t looks; /* at jobs one by one, by readers; for tests */
-    int64_t
-        news; /* grows with every change of a job that a list shows and that does not go on by itself */
-    adli_shared *
-        whole; /* what adli_core_all_jobs wrote when news was whole_news, good until then; NULL: nothing */
+    /* Grows with every change of a job that a list shows and that does not go on by itself. */
+    int64_t news;
+    /* What adli_core_all_jobs wrote when news was whole_news, good until then; NULL: nothing. */
+    adli_shared *whole;
     int64_t whole_news;
     double whole_until_s;
     adli_core_node *nodes;

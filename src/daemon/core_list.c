@@ -7,7 +7,6 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,8 @@
 
 /* Jobs at a time, then others may have the lock. */
 enum { AT_A_TIME = 128, LIST_MAX = 64 << 20 };
-/* How old the list of all may be where jobs run. */
-static const double WHOLE_S = 0.1;
+/* How old the list of all may be where jobs run, and where none does, should a change not have been counted. */
+static const double WHOLE_S = 0.1, WHOLE_LASTS_S = 1;
 
 /* ---- one job ---- */
 
@@ -246,7 +245,7 @@ adl_status adli_core_all_jobs(adli_core *core, adli_shared **out)
     adli_shared *old = core->whole;
     core->whole = adli_shared_hold(*out);
     core->whole_news = news;
-    core->whole_until_s = lasts ? HUGE_VAL : now_s + WHOLE_S;
+    core->whole_until_s = now_s + (lasts ? WHOLE_LASTS_S : WHOLE_S);
     pthread_mutex_unlock(&core->lock);
     adli_shared_drop(old);
     return ADL_OK;
