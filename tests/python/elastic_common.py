@@ -58,8 +58,9 @@ class Run:
             time.sleep(0.05)
 
     def trains(self):
-        """Waits for its first batch: from there on it can be resized in place."""
+        """Waits for a batch that is trained on: from the first one on it can be resized in place."""
         until = time.monotonic() + HANG_S
+        (self.directory / "trains").unlink(missing_ok=True)
         while not (self.directory / "trains").exists():
             assert self.process.poll() is None and time.monotonic() < until, self.log()
             time.sleep(0.05)
@@ -81,6 +82,14 @@ class Run:
                 found.append(int(pid))
         return found
 
+    def rank_0(self):
+        """Of those that were started first, without one that had to join."""
+        for line in (self.directory / "starts").read_text().splitlines():
+            member, pid, _ = line.split()
+            if member == "0":
+                return int(pid)
+        raise AssertionError("there is no member 0")
+
     def signal(self, pid, number):
         if pid in self.members():
             try:
@@ -100,13 +109,14 @@ class Run:
 
 def check(run, result, plain, epochs, examples, tolerance=2e-3):
     log = run.log()
-    assert result["wrong"] == [], f"examples {result['wrong'][:20]} were not applied {epochs} times\n{log}"
+    assert result["wrong"] == [], f"examples were not applied {epochs} times but {result['wrong'][:20]}\n{log}"
     assert result["steps"] == epochs * examples // 12, f"{result['steps']} steps of the schedule\n{log}"
     assert result["history"] == list(range(epochs)), f"{result['history']}\n{log}"
     for epoch, seen, _ in result["counted"]:
         assert seen == 60, f"epoch {epoch} counted {seen} of 60 examples\n{log}"
-    for mine, wanted in zip(result["weights"], plain["weights"]):
-        assert max(abs(a - b) for a, b in zip(mine, wanted)) < tolerance, f"other weights than undisturbed\n{log}"
+    assert result["buffers"] == plain["buffers"], f"buffers are {result['buffers']}, not {plain['buffers']}\n{log}"
+    apart = max(abs(a - b) for mine, wanted in zip(result["weights"], plain["weights"]) for a, b in zip(mine, wanted))
+    assert apart < tolerance, f"weights are {apart} from what they are undisturbed\n{log}"
 
 
 def learn_undisturbed(directory, **options):

@@ -136,7 +136,8 @@ def main():
         model.train()
         for i, (numbers, x, y) in enumerate(train):
             assert i < len(train), (i, len(train))
-            mark("trains")
+            if i + 3 < len(train):
+                mark("trains")
             numbers, x, y = numbers.to(DEVICE), x.to(DEVICE), y.to(DEVICE)
             optimizers[0].zero_grad()
             optimizers[1].zero_grad()
@@ -166,9 +167,10 @@ def main():
         history.epochs = history.epochs + [epoch]
     if adaptdl.env.replica_rank() == 0:
         seen = ledger.module.seen.detach().cpu()
-        result = dict(wrong=[i for i in range(o.examples) if abs(seen[i].item() - o.epochs) > 1e-3],
+        result = dict(wrong=[(i, seen[i].item()) for i in range(o.examples) if not abs(seen[i].item() - o.epochs) < 1e-3],
                       steps=schedule.last_epoch, files=open_files() - files, history=history.epochs, counted=counted,
-                      weights=[p.detach().flatten().tolist() for p in model.module.parameters()])
+                      weights=[p.detach().flatten().tolist() for p in model.module.parameters()],
+                      buffers=[b.flatten().tolist() for b in model.module.buffers()])
         with open(os.path.join(directory, "result"), "w") as file:
             json.dump(result, file)
 

@@ -572,6 +572,34 @@ def wild(seed):
     os._exit(0 if failures > calls // 2 else 3)
 
 
+@one
+def test_buffers_outlive_a_broadcast_that_is_ended():
+    """As with NCCL, whose collectives are ended when a replica is lost, and leave anything behind."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from adaptdl.torch import _world
+    _world.streams = lambda: True
+    DistributedDataParallel._sync_buffers = lambda self: [buffer.fill_(77) for buffer in self.module.buffers()]
+    adl.init_process_group("gloo")
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    before = [buffer.clone() for buffer in net.buffers()]
+    model = adl.AdaptiveDataParallel(net, torch.optim.SGD(net.parameters(), lr=0.1))
+
+    def held(wanted):
+        return all(torch.equal(buffer, value) for buffer, value in zip(net.buffers(), wanted))
+    model._sync_buffers()
+    _world._group.aborted = True
+    model._sync_buffers()  # the program may run ahead
+    model._leave_world()
+    assert held(before)
+    _world._group.aborted = False
+    model._sync_buffers()
+    model._averaged()  # so it had come to its end
+    _world._group.aborted = True
+    model._leave_world()
+    assert held([torch.full_like(value, 77) for value in before])
+
+
 def test_wild_calls_raise():
     for seed in range(4):
         child = torch_fork.fork(wild, seed)

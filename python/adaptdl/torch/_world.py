@@ -210,6 +210,30 @@ def watched():
     return _core.recovers() and "nccl" not in str(_group.backend) and _core.world()[1] > 1
 
 
+def streams():
+    """Are there, and does the stream wait for them?"""
+    return _core.recovers() and "nccl" in str(_group.backend) and _core.world()[1] > 1
+
+
+def aborted():
+    """Were collectives of the group ended that had not come to their end?"""
+    return _group.aborted
+
+
+def mark(cuda):
+    """A place in the present stream, to be asked about by arrived(); None on the CPU, where nothing runs ahead."""
+    if not cuda:
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+def arrived(event):
+    """Has the stream come there, and not because collectives were ended?"""
+    return (event is None or event.query()) and not _group.aborted
+
+
 def waited(work):
     """Waits for a collective, or a future. False: a replica was lost, the step is void."""
     if not _core.recovers():
@@ -258,9 +282,7 @@ def _streamed(work):
         work.wait()
     except RuntimeError as error:
         return _failed(error)
-    here = torch.cuda.Event()
-    here.record()
-    if not _polled(work, here.query):
+    if not _polled(work, mark(True).query):
         return False
     return not _group.aborted or _failed(RuntimeError("NCCL's collectives were ended"))
 

@@ -387,6 +387,7 @@ class GradientNoiseScale:
         if _core.lost():
             self.reset_accumulation()
             return
+        self._adp._averaged()
         total = None
         if buckets[0].in_memory:
             for bucket in buckets:

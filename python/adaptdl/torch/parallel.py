@@ -81,6 +81,12 @@ class _State(checkpoint.State):
                              "executes what it names") from error
 
 
+def _spread(block, tensors):
+    """Copies a block into the tensors that it was made of."""
+    for tensor, part in zip(tensors, torch.split(block, [tensor.numel() for tensor in tensors])):
+        tensor.copy_(part.view_as(tensor))
+
+
 class AdaptiveDataParallel(DistributedDataParallel):
     """``DistributedDataParallel`` for jobs that change their size and batch size. It saves the model, the
     optimizer, the learning-rate schedule and the loss scaler in every checkpoint, and restores them when
@@ -130,12 +136,16 @@ class AdaptiveDataParallel(DistributedDataParallel):
             self.gns.set_progress(self._state.progress)
         super().register_comm_hook(None, self.gns.hook)
         self._kept = None  # what the program may change in a void step
+        self._unsure = None  # buffers and blocks of what they held before a broadcast that may be ended; its event
         _world.add(self)
 
     # ---- other replicas ----
 
     def _leave_world(self):
         """What is bound to the process group goes; the parameters, the optimizer, the statistics stay."""
+        if _world.aborted():
+            self._restore_buffers()
+        self._unsure = None
         for name in ("reducer", "logger", "process_group"):
             self.__dict__.pop(name, None)
         self.gns.leave_world()
@@ -171,31 +181,56 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     def _sync_buffers(self):
         """As DistributedDataParallel's, but a replica that does not answer is not waited for."""
-        if self.gns is None or not _world.watched() or hasattr(self, "buffer_hook"):
+        if self.gns is None or hasattr(self, "buffer_hook") or not (_world.watched() or _world.streams()):
             super()._sync_buffers()
-            return
+        elif _world.streams():
+            self._keep_buffers()
+            super()._sync_buffers()
+            self._note_broadcast()
+        else:
+            with torch.no_grad():
+                for buffers, block in self._blocks():
+                    self._sync_some(buffers, block)
+
+    def _blocks(self):
+        """Of each kind the buffers, and a copy of what they hold."""
         groups = {}
         for name, buffer in self.module.named_buffers():
             if name not in self.parameters_to_ignore:
                 groups.setdefault((buffer.dtype, buffer.device), []).append(buffer)
-        with torch.no_grad():
-            for buffers in groups.values():
-                self._sync_some(buffers)
+        return [(buffers, torch.cat([buffer.reshape(-1) for buffer in buffers])) for buffers in groups.values()]
 
-    def _sync_some(self, buffers):
-        block = torch.cat([buffer.reshape(-1) for buffer in buffers])
+    def _sync_some(self, buffers, block):
         work = _world.attempt(lambda: dist.broadcast(block, 0, group=self.process_group, async_op=True))
-        if work is None or not _world.waited(work):
-            return
-        parts = torch.split(block, [buffer.numel() for buffer in buffers])
-        for buffer, part in zip(buffers, parts):
-            buffer.copy_(part.view_as(buffer))
+        if work is not None and _world.waited(work):
+            _spread(block, buffers)
+
+    def _keep_buffers(self):
+        """What a broadcast of NCCL receives while it is ended is worth nothing: so what was there is kept until it has
+        come to its end by itself. Where the program runs ahead of it, that is what was there before the first."""
+        if self._unsure is None or _world.arrived(self._unsure[1]):
+            with torch.no_grad():
+                self._unsure = self._blocks(), None
+
+    def _note_broadcast(self):
+        blocks = self._unsure[0]
+        self._unsure = blocks, _world.mark(any(block.is_cuda for _, block in blocks))
+
+    def _restore_buffers(self):
+        if self._unsure is not None:
+            with torch.no_grad():
+                for buffers, block in self._unsure[0]:
+                    _spread(block, buffers)
+
+    def _averaged(self):
+        """Gradients have come, and what the stream did before them is done, too."""
+        self._unsure = None
 
     def __getstate__(self):
         """What copies and pickles have: the model, wrapped, to be evaluated or kept. What is measured and
         saved, and the optimizer, stay with the original."""
         state = super().__getstate__()
-        for name in ("gns", "scaling_rule", "_state", "_kept"):
+        for name in ("gns", "scaling_rule", "_state", "_kept", "_unsure"):
             state.pop(name, None)
         # Communication hooks hold the statistics.
         return {key: value for key, value in state.items() if key != "_comm_hooks"}
@@ -203,7 +238,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def __setstate__(self, state):
         super().__setstate__(state)
         self.__dict__.setdefault("_comm_hooks", [])
-        self.gns = self.scaling_rule = self._state = self._kept = None
+        self.gns = self.scaling_rule = self._state = self._kept = self._unsure = None
 
     def register_comm_hook(self, state, hook):
         """Have gradients averaged by a communication hook of your own, as with DistributedDataParallel.
