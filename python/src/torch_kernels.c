@@ -118,9 +118,9 @@ static void see_pair(const job *work, double *sums)
         float *h = work->before + at->offset;
         if (sums)
             adli_sample_pair(g, h, (size_t)at->count, work->turn, work->moments ? divisor : NULL,
-                             &by, sums + 3 * at->group);
+                             &by, sums + 3 * at->group, NULL);
         else
-            adli_sample_keep(h, g, (size_t)at->count, work->turn);
+            adli_sample_keep(h, g, (size_t)at->count, work->turn, NULL);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "base/options.h"
 #include "train/context.h"
 #include "train/meter.h"
+#include "train/sample.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -87,9 +88,10 @@ static adl_status list_params(adl_dp *dp)
                                  "data parallel %s: parameter %zu of group %zu has no "
                                  "name, value or gradient",
                                  dp->name, i, g);
-            dp->places[at++] =
-                (adli_place){.param = param, .group = g, .index = i, .offset = values};
+            dp->places[at++] = (adli_place){
+                .param = param, .group = g, .index = i, .offset = values, .kept = dp->kept};
             values += param->count;
+            dp->kept += adli_sample_room(param->count);
         }
     if (values == 0)
         return adli_fail(ADL_EINVAL, "data parallel %s: there are no parameters", dp->name);

@@ -12,6 +12,7 @@ typedef struct adli_place {
     const adl_param *param;
     size_t group, index; /* in the optimizer's terms */
     size_t offset;       /* in the block */
+    size_t kept;         /* where in `before` what is kept of it begins */
     size_t bucket;
     bool ready; /* its gradient of this batch was seen to */
 } adli_place;
@@ -36,7 +37,7 @@ struct adl_dp {
     size_t bucket_count, buckets_started;
     double *bucket_norms; /* [bucket_count][groups] */
     float *flat;
-    size_t flat_count;
+    size_t flat_count, kept;
     bool own_flat;
     adl_reducer *reducer; /* NULL with one replica */
 
@@ -44,10 +45,9 @@ struct adl_dp {
     uint64_t loop_serial, batch_serial; /* the loop that `sum` belongs to, the batch in hand */
     int accumulated;                    /* micro-gradients in sum */
     float *sum;                         /* [flat_count], made when accumulation begins */
-    float *before; /* [flat_count], first of a pair of single gradients; made when needed */
+    float *before; /* [kept], of the first of a pair of single gradients; made when needed */
     bool have_before;
     uint64_t pairs;    /* begun so far: which part of the gradient the present one is about */
-    double single_sqr; /* |g|^2 of the single gradient, for whether it is finite */
     bool in_batch;     /* the first gradient of this batch was seen to */
     bool whole;        /* every batch so far had the nominal size: statistics make sense */
     bool precondition; /* norms are of gradients divided by the optimizer's preconditioner */

@@ -1,6 +1,6 @@
 /* One step of data parallel training. The mathematics is told in adaptdl/dp.h; here is its order: each
  * gradient is seen to once, when it is final (hook) or at the latest in adl_dp_step, and its norm is
- * taken then, while it is in the cache. */
+ * taken then, while it is in the cache; a step's only gradient before the optimizer's pass. */
 #include "train/dp.h"
 
 #include "base/clock.h"
@@ -51,19 +51,26 @@ static double norm_sqr(const adl_dp *dp, const adli_place *place, const float *g
                            dp->precondition ? divisor : NULL, &by);
 }
 
-/* A gradient that is the only one of its step: kept if it is the first of a pair, compared if it is the
- * second. The difference of two consecutive ones is the noise. */
-static void see_single(adl_dp *dp, const adli_place *place)
+/* A step's only gradient: kept if it is the first of a pair, compared if it is the second. The difference of two
+ * consecutive ones is the noise. False: something is not finite. Right before the optimizer,
+ * whose own pass is then faster; a large one seen to in the midst of backward makes the rest of that slower. */
+static bool see_single(adl_dp *dp)
 {
-    const float *g = place->param->grad;
-    size_t count = place->param->count;
-    divided by = {dp, place};
-    dp->single_sqr += adli_norm_sqr(g, NULL, count);
-    if (!dp->have_before)
-        adli_sample_keep(dp->before + place->offset, g, count, dp->pairs);
-    else
-        adli_sample_pair(g, dp->before + place->offset, count, dp->pairs,
-                         dp->precondition ? divisor : NULL, &by, dp->pair + 3 * place->group);
+    bool all_finite = true, finite;
+    for (size_t i = 0; i < dp->params; i++) {
+        const adli_place *place = &dp->places[i];
+        const float *g = place->param->grad;
+        float *kept = dp->before + place->kept;
+        divided by = {dp, place};
+        if (!dp->have_before)
+            adli_sample_keep(kept, g, place->param->count, dp->pairs, &finite);
+        else
+            adli_sample_pair(g, kept, place->param->count, dp->pairs,
+                             dp->precondition ? divisor : NULL, &by, dp->pair + 3 * place->group,
+                             &finite);
+        all_finite &= finite;
+    }
+    return all_finite;
 }
 
 /* Was the first gradient of the present batch seen to already? */
@@ -100,7 +107,6 @@ static adl_status begin_batch(adl_dp *dp)
         memset(dp->bucket_norms, 0, dp->bucket_count * dp->groups * sizeof(double));
         memset(dp->total, 0, dp->groups * sizeof(double));
         memset(dp->pair, 0, 3 * dp->groups * sizeof(double));
-        dp->single_sqr = 0;
         dp->pairs += !dp->have_before;
     }
     bool wants_sum = !ends_step(dp) && !dp->sum;
@@ -108,7 +114,7 @@ static adl_status begin_batch(adl_dp *dp)
     if (wants_sum)
         dp->sum = adli_calloc(dp->flat_count, sizeof(float));
     if (wants_before)
-        dp->before = adli_calloc(dp->flat_count, sizeof(float));
+        dp->before = adli_calloc(dp->kept, sizeof(float));
     if ((wants_sum && !dp->sum) || (wants_before && !dp->before))
         return adli_fail_memory("gradients");
     for (size_t i = 0; i < dp->params; i++)
@@ -143,11 +149,8 @@ static adl_status see_last(adl_dp *dp, adli_place *place)
     float *grad = place->param->grad;
     size_t n = place->param->count;
     bool measured = !dp->ctx->metrics.off;
-    if (single(dp)) {
-        if (measured)
-            see_single(dp, place);
+    if (single(dp)) /* in finish_step */
         return ADL_OK;
-    }
     double weight = dp->ctx->current->weight;
     if (measured)
         bucket->norms[place->group] += weight * norm_sqr(dp, place, grad);
@@ -291,7 +294,7 @@ static adl_status finish_step(adl_dp *dp)
         dp->have_before = false;
         return dp->optim->step(dp->optim->self, NULL);
     }
-    bool finite = count > 1 ? measure(dp, count) : isfinite(dp->single_sqr);
+    bool finite = count > 1 ? measure(dp, count) : see_single(dp);
     status = adli_meter_shape(dp->meter, micro, dp->whole, &shape);
     if (status != ADL_OK)
         return status;

@@ -1,5 +1,6 @@
 #include "train/norms.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum { WIDTH = 8, SUMS = 2, LANES = WIDTH * SUMS, BLOCK = 1024 };
@@ -19,6 +20,47 @@ typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 #define WITH_AVX2
 #define HAVE_AVX2 0
 #endif
+
+/* 2^64, whose square is not finite, nor is that of any value whose bits without the sign are more. Added to those of
+ * a finite square they leave the highest bit as it is. */
+INLINE bool all_finite(const float *g, size_t n)
+{
+    typedef uint32_t bits __attribute__((vector_size(WIDTH * sizeof(uint32_t))));
+    const uint32_t magnitude = 0x7fffffff, missing = 0x80000000 - 0x5f800000;
+    bits found[SUMS] = {{0}};
+    uint32_t any = 0;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < SUMS; k++) {
+            bits value;
+            memcpy(&value, g + i + WIDTH * k, sizeof value);
+            found[k] |= (value & magnitude) + missing;
+        }
+    for (; i < n; i++) {
+        uint32_t value;
+        memcpy(&value, g + i, sizeof value);
+        any |= (value & magnitude) + missing;
+    }
+    for (int k = 0; k < SUMS; k++)
+        for (int lane = 0; lane < WIDTH; lane++)
+            any |= found[k][lane];
+    return any >> 31 == 0;
+}
+
+WITH_AVX2 static bool finite_avx2(const float *g, size_t n)
+{
+    return all_finite(g, n);
+}
+
+static bool finite_any(const float *g, size_t n)
+{
+    return all_finite(g, n);
+}
+
+bool adli_finite(const float *g, size_t n)
+{
+    return HAVE_AVX2 ? finite_avx2(g, n) : finite_any(g, n);
+}
 
 INLINE double total(const vector sums[SUMS])
 {

@@ -5,7 +5,11 @@
 #ifndef ADLI_TRAIN_NORMS_H
 #define ADLI_TRAIN_NORMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* Is each g[i]^2 finite? */
+bool adli_finite(const float *g, size_t n);
 
 /* sum g[i]^2; with pre (may be NULL) of g[i] / pre[i]. */
 double adli_norm_sqr(const float *g, const float *pre, size_t n);

@@ -52,24 +52,51 @@ double adli_sample_sqr(const float *g, size_t count, size_t turn, adli_divisor_f
     return sum * weight(&chunks);
 }
 
-void adli_sample_keep(float *before, const float *g, size_t count, size_t turn)
+size_t adli_sample_room(size_t count)
 {
-    walk chunks = walk_over(count, turn);
+    walk chunks = walk_over(count, 0);
     for (size_t first; next_chunk(&chunks, &first);)
-        memcpy(before + first, g + first, chunks.n * sizeof *g);
+        continue;
+    return chunks.seen;
 }
 
-void adli_sample_pair(const float *g, const float *h, size_t count, size_t turn,
-                      adli_divisor_fn divisor, void *user, double sqr[3])
+/* Up to there, from where it was asked before. */
+static void ask_finite(bool *finite, const float *g, size_t *from, size_t end)
+{
+    if (finite)
+        *finite &= adli_finite(g + *from, end - *from);
+    *from = end;
+}
+
+void adli_sample_keep(float *kept, const float *g, size_t count, size_t turn, bool *finite)
+{
+    walk chunks = walk_over(count, turn);
+    size_t from = 0;
+    if (finite)
+        *finite = true;
+    for (size_t first; next_chunk(&chunks, &first); kept += chunks.n) {
+        ask_finite(finite, g, &from, first + chunks.n);
+        memcpy(kept, g + first, chunks.n * sizeof *g);
+    }
+    ask_finite(finite, g, &from, count);
+}
+
+void adli_sample_pair(const float *g, const float *kept, size_t count, size_t turn,
+                      adli_divisor_fn divisor, void *user, double sqr[3], bool *finite)
 {
     walk chunks = walk_over(count, turn);
     float pre[CHUNK];
     double sums[3] = {0, 0, 0};
-    for (size_t first; next_chunk(&chunks, &first);) {
+    size_t from = 0;
+    if (finite)
+        *finite = true;
+    for (size_t first; next_chunk(&chunks, &first); kept += chunks.n) {
+        ask_finite(finite, g, &from, first + chunks.n);
         if (divisor)
             divisor(user, first, chunks.n, pre);
-        adli_norm_pair(g + first, h + first, divisor ? pre : NULL, chunks.n, sums);
+        adli_norm_pair(g + first, kept, divisor ? pre : NULL, chunks.n, sums);
     }
+    ask_finite(finite, g, &from, count);
     for (int k = 0; k < 3; k++)
         sqr[k] += sums[k] * weight(&chunks);
 }

@@ -5,6 +5,7 @@
 #ifndef ADLI_TRAIN_SAMPLE_H
 #define ADLI_TRAIN_SAMPLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -23,10 +24,13 @@ typedef void (*adli_divisor_fn)(void *user, size_t first, size_t n, float *pre);
 /* |g|^2, divided by the divisor (may be NULL). g: [count]. */
 double adli_sample_sqr(const float *g, size_t count, size_t turn, adli_divisor_fn divisor,
                        void *user);
-/* Keeps what the turn looks at, for the comparison: before, g: [count]. */
-void adli_sample_keep(float *before, const float *g, size_t count, size_t turn);
-/* sqr[0] += |g|^2, sqr[1] += |h|^2, sqr[2] += |g - h|^2. */
-void adli_sample_pair(const float *g, const float *h, size_t count, size_t turn,
-                      adli_divisor_fn divisor, void *user, double sqr[3]);
+
+/* Pairs: what the turn looks at is kept, and compared with the next gradient at the same turn. kept: [room], g: [count].
+ * finite (may be NULL) is whether g is, all of it: in the same pass over memory. */
+size_t adli_sample_room(size_t count);
+void adli_sample_keep(float *kept, const float *g, size_t count, size_t turn, bool *finite);
+/* sqr[0] += |g|^2, sqr[1] += |kept|^2, sqr[2] += |g - kept|^2. */
+void adli_sample_pair(const float *g, const float *kept, size_t count, size_t turn,
+                      adli_divisor_fn divisor, void *user, double sqr[3], bool *finite);
 
 #endif
