@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whoever cannot renew ends before anybody else may begin: no look begins after the deadline, and its two requests
+/* Whoever cannot renew stops before anybody else may begin: no look begins after the deadline, and its two requests
  * take no more than four seconds each. */
 enum { DURATION_S = 15, RENEW_MS = 2000, DEADLINE_S = 7, LOOK_MS = 1000, EXIT_LOST = 75 };
 
@@ -26,6 +26,8 @@ struct adli_lease {
     double seen_s;
     double renewed_s; /* before the request that did it; 0: it was never ours */
     int transitions;
+    void (*lost)(void *user);
+    void *user;
     pthread_mutex_t lock;
     pthread_cond_t news;
     bool stopping, running;
@@ -134,9 +136,11 @@ static void wait_ms(adli_lease *lease, int ms)
         pthread_cond_timedwait(&lease->news, &lease->lock, &until);
 }
 
-_Noreturn static void lose(void)
+_Noreturn static void lose(const adli_lease *lease)
 {
-    adli_say(ADL_LOG_ERROR, "does not lead any more, and ends");
+    adli_say(ADL_LOG_ERROR, "does not lead any more, and stops");
+    if (lease->lost)
+        lease->lost(lease->user);
     _exit(EXIT_LOST);
 }
 
@@ -151,7 +155,7 @@ static void *renew(void *user)
         pthread_mutex_unlock(&lease->lock);
         bool ours;
         if (adli_monotonic_s() - lease->renewed_s > DEADLINE_S) /* we were stopped meanwhile */
-            lose();
+            lose(lease);
         adl_status status = look(lease, &ours);
         pthread_mutex_lock(&lease->lock);
         bool taken = status == ADL_OK && !ours;
@@ -159,17 +163,17 @@ static void *renew(void *user)
             adli_say(ADL_LOG_WARNING, "the lead could not be renewed: %s",
                      taken ? lease->seen : adl_error());
         if (taken || adli_monotonic_s() - lease->renewed_s > DEADLINE_S)
-            lose();
+            lose(lease);
     }
     pthread_mutex_unlock(&lease->lock);
     return NULL;
 }
 
-static adl_status acquire(adli_lease *lease, bool (*interrupted)(void *user), void *user)
+static adl_status acquire(adli_lease *lease, const adli_operator_options *options)
 {
     bool ours = false, told = false;
     while (!ours) {
-        if (interrupted && interrupted(user))
+        if (options->interrupted && options->interrupted(options->user))
             return adli_fail(ADL_EINTR, "ended before it led");
         adl_status status = look(lease, &ours);
         if (status == ADL_EINVAL) /* we may not */
@@ -187,7 +191,7 @@ static adl_status acquire(adli_lease *lease, bool (*interrupted)(void *user), vo
 }
 
 adl_status adli_lease_new(adli_kube *kube, const char *ns, const char *name,
-                          bool (*interrupted)(void *user), void *user, adli_lease **out)
+                          const adli_operator_options *options, adli_lease **out)
 {
     char host[64] = "", random[17];
     *out = NULL;
@@ -195,6 +199,8 @@ adl_status adli_lease_new(adli_kube *kube, const char *ns, const char *name,
     if (!lease)
         return adli_fail_memory("lease");
     lease->kube = kube;
+    lease->lost = options->lost;
+    lease->user = options->user;
     pthread_mutex_init(&lease->lock, NULL);
     gethostname(host, sizeof host - 1);
     adl_status status = adli_cond_init(&lease->news);
@@ -208,7 +214,7 @@ adl_status adli_lease_new(adli_kube *kube, const char *ns, const char *name,
                  "/apis/coordination.k8s.io/v1/namespaces/%s/leases", ns);
         snprintf(lease->path, sizeof lease->path,
                  "/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s", ns, name);
-        status = acquire(lease, interrupted, user);
+        status = acquire(lease, options);
     }
     if (status == ADL_OK) {
         status = adli_thread_start(&lease->thread, "lease", renew, lease);

@@ -345,6 +345,64 @@ TEST(a_renewal_whose_answer_is_lost_is_no_loss_of_the_lead)
     close_site(s);
 }
 
+/* Those of the lease are refused while there is an nth. */
+static int refuse_leases(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    (void)method;
+    return !done && strstr(path, "/leases") && atomic_load(&s->nth) > 0 ? 503 : 0;
+}
+
+static bool wait_said(site *s, const char *text, int times)
+{
+    char path[96], line[512];
+    snprintf(path, sizeof path, "%s/daemon.log", s->sched.state);
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s; usleep(20000)) {
+        FILE *file = fopen(path, "r");
+        int found = 0;
+        while (file && fgets(line, sizeof line, file))
+            found += strstr(line, text) != NULL;
+        if (file)
+            fclose(file);
+        if (found >= times)
+            return true;
+    }
+    return false;
+}
+
+TEST(who_loses_the_lead_stops_and_waits_to_lead_again)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = refuse_leases;
+    s->fake.hook_user = s;
+    submit(s, "one", UID(5));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    atomic_store(&s->nth, 1);
+    CHECK(wait_said(s, "does not lead any more", 1));
+    CHECK(wait_said(s, "waits to lead", 1));
+    atomic_store(&s->fake.let_end, 1);
+    atomic_store(&s->nth, 0);
+    CHECK(wait_phase(s, "one", "Succeeded"));
+    CHECK(waitpid(s->sched.daemon, NULL, WNOHANG) == 0); /* the process is the same */
+    CHECK(wait_said(s, "serves unix:", 2));
+    json_t *lease = adlt_fake_get(&s->fake, LEASE), *job = adlt_fake_get(&s->fake, JOBS "/one");
+    CHECK_INT(
+        json_integer_value(json_object_get(json_object_get(lease, "spec"), "leaseTransitions")), 2);
+    CHECK_INT(json_integer_value(json_object_get(json_object_get(job, "status"), "group")), 1);
+    json_decref(lease);
+    json_decref(job);
+    submit(s, "two", UID(6));
+    CHECK(wait_phase(s, "two", "Succeeded"));
+    int status;
+    kill(s->sched.daemon, SIGTERM);
+    waitpid(s->sched.daemon, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    s->sched.daemon = 0;
+    close_site(s);
+}
+
 /* ---- killed at every request ---- */
 
 /* Once. The server's threads may be here while the test still starts the operator, or has buried it already:
