@@ -254,6 +254,46 @@ TEST(a_deleted_job_gives_way_to_another_of_its_name)
     close_site(s);
 }
 
+/* How many objects under the prefix have the text somewhere. */
+static int count_with(site *s, const char *prefix, const char *text)
+{
+    const char *key;
+    json_t *object;
+    int count = 0;
+    pthread_mutex_lock(&s->fake.lock);
+    json_object_foreach(s->fake.objects, key, object)
+    {
+        char *whole = strncmp(key, prefix, strlen(prefix)) == 0 ? json_dumps(object, 0) : NULL;
+        count += whole && strstr(whole, text);
+        free(whole);
+    }
+    pthread_mutex_unlock(&s->fake.lock);
+    return count;
+}
+
+TEST(a_replica_that_goes_with_its_node_is_told)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    submit(s, "one", UID(3));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    adlt_fake_node(&s->fake, "c");
+    adlt_fake_remove(&s->fake, "/api/v1/nodes/b");
+    bool again = false;
+    for (double until_s = adli_monotonic_s() + 120; !again && adli_monotonic_s() < until_s;
+         usleep(5000)) {
+        json_t *job = adlt_fake_get(&s->fake, JOBS "/one"),
+               *status = json_object_get(job, "status");
+        again = json_integer_value(json_object_get(status, "group")) == 2 &&
+                strcmp(json_string_value(json_object_get(status, "phase")), "Running") == 0;
+        json_decref(job);
+    }
+    CHECK(again);
+    CHECK_INT(count_with(s, "events/default/one.", "node b is lost"), 1);
+    close_site(s);
+}
+
 static int count_renewals(void *user, const char *method, const char *path, bool done)
 {
     site *s = user;
