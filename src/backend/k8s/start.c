@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STARTS_KEPT = 3 };
+
 typedef struct work {
     k8s *self;
     const adli_start *start;
@@ -189,7 +191,7 @@ static adl_status take_answer(work *w, int i)
     return ADL_ETIMEOUT; /* the server is away or busy: asked again later */
 }
 
-/* Pods of groups that are over were kept for their logs until now. One that still runs, because the server was away
+/* Pods of groups that are over are kept for their logs, until so many starts came after them. One that still runs, because the server was away
  * when it was forgotten, is ended: without its grace nobody would know when it is gone. */
 typedef struct old_pods {
     work *w;
@@ -215,7 +217,8 @@ static void delete_old(void *user, adli_k8s_group *group)
         return;
     TAILQ_FOREACH(pod, &group->pods, link)
     {
-        if (!pod->forgotten || pod->absent || old->status != ADL_OK)
+        bool kept = pod->over && group->number + STARTS_KEPT >= old->w->start->group;
+        if (!pod->forgotten || pod->absent || kept || old->status != ADL_OK)
             continue;
         char path[ADLI_K8S_PATH];
         adli_k8s_pod_path(pod->key, "", path);
