@@ -126,7 +126,7 @@ job plain 1 1 "$wait_script" 'stdin: false' | kubectl apply -f - >/dev/null
 check "a job that names no resources runs" within $patience is plain phase Running
 dressed() { kubectl get pods -l team=a,adaptdl/job=plain -o 'jsonpath={.items[0].spec.containers[0].resources.requests.cpu} {.items[0].spec.containers[0].workingDir}' | grep -qx '70m /tmp'; }
 check "with those of the administrator, and the patches" dressed
-check "a client that knows no tokens finds its replicas" said '\[' "$adaptdl" exec plain -- wget -q -O - http://adaptdl-supervisor.adaptdl:8080/discover/default/plain/0 </dev/null
+check "a client that knows no tokens finds its replicas" within $patience said '\[' "$adaptdl" exec plain -- wget -q -O - http://adaptdl-supervisor.adaptdl:8080/discover/default/plain/0 </dev/null
 kubectl delete adljob plain >/dev/null
 check "all that is taken back" release upgrade --set 'users[0].kind=ServiceAccount' --set 'users[0].name=people' --set 'users[0].namespace=default'
 check "and it can be asked again" within $patience said "$mine" "$adaptdl" ls

@@ -565,6 +565,31 @@ TEST(a_forgotten_group_is_over_though_its_pods_still_run)
     close_site(s);
 }
 
+/* So many pods are refused, as when their quota is changed at the same moment. */
+static int conflict(void *user, const char *method, const char *path, bool done)
+{
+    return !done && strcmp(method, "POST") == 0 && strstr(path, "/pods") &&
+                   atomic_fetch_sub((atomic_int *)user, 1) > 0
+               ? ADLT_FAKE_CONFLICT
+               : 0;
+}
+
+TEST(a_pod_that_met_a_conflict_is_made_later)
+{
+    site *s = open_site();
+    atomic_int conflicts = 4; /* as often as it is tried by itself */
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    s->fake.hook = conflict;
+    s->fake.hook_user = &conflicts;
+    CHECK_INT(start(s, "u", 1, 1), ADL_ETIMEOUT);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 0);
+    REQUIRE_OK(start(s, "u", 1, 1));
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_READY));
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
 TEST(pods_that_ended_stay_for_three_starts)
 {
     site *s = open_site();

@@ -144,6 +144,8 @@ static adl_status apply_secret(work *w)
     adl_status status = adli_k8s_make_secret(&plan, &body);
     if (status == ADL_OK)
         status = adli_kube_one(w->self->kube, "PATCH", path, body, ADLI_KUBE_APPLY, 0, &made);
+    if (status == ADL_ESTATE) /* others change it, too: asked again later */
+        status = ADL_ETIMEOUT;
     if (body)
         explicit_bzero(body, strlen(body));
     free(body);
@@ -172,7 +174,7 @@ static adl_status take_answer(work *w, int i)
 {
     adli_kube_call *call = &w->calls[i];
     json_t *pod = NULL;
-    if (call->code == 409)
+    if (call->code == 409 && !adli_kube_conflicts(call))
         return refuse(w, i, ADLI_MEMBER_WAITING, ADLI_CAUSE_NONE, "", false);
     adl_status status = adli_kube_check(call, "pod");
     if (status == ADL_OK) {
