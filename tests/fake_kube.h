@@ -9,7 +9,10 @@
 
 #include <jansson.h>
 
-enum { ADLT_FAKE_EVENTS = 20000 };
+enum {
+    ADLT_FAKE_CONFLICT = -409, /* of a hook: 409, and not for a name that there is */
+    ADLT_FAKE_EVENTS = 20000
+};
 
 typedef struct adlt_fake_name {
     char kind[64], ns[64], name[256], sub[32];
@@ -304,7 +307,10 @@ static inline void adlt_fake_answer(void *user, adlt_kube_request *request)
             fake->hook ? fake->hook(fake->hook_user, request->method, request->path, true) : 0;
         code = other ? other : code;
     }
-    adlt_fake_reply(request, code, out);
+    if (code == ADLT_FAKE_CONFLICT)
+        adlt_kube_answer(request, 409, "", "{\"reason\":\"Conflict\"}");
+    else
+        adlt_fake_reply(request, code, out);
     json_decref(out);
 }
 

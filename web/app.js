@@ -27,6 +27,7 @@ const SPOKEN = new Set([
     'JobPinned',
     'JobDeleted',
     'ReplicaFailed',
+    'ReplicaLost',
     'NodeDrained',
     'NodeUndrained',
     'NodeLost',

@@ -85,8 +85,23 @@ static adl_status read_nodes(void *user, adli_nodes *out)
     return adli_flags_nodes(user, out);
 }
 
-static int serve(adli_flags *flags)
+/* The program from its beginning, with nothing of what it did: who lost the lead waits to lead again, and is not kept
+ * waiting itself, as one that crashes. */
+static void begin_anew(void *user)
 {
+    sigset_t ends; /* one that has come stays for the new program */
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) == 0 &&
+        pthread_sigmask(SIG_SETMASK, &ends, NULL) == 0)
+        execv("/proc/self/exe", user);
+}
+
+static int serve(adli_flags *flags, char **argv)
+{
+    if (fcntl(flags->ready_fd, F_GETFD) < 0)
+        flags->ready_fd = -1; /* whoever waited has been told, before the program began anew */
     adl_log_level level;
     if (adli_log_level(flags->verbose, &level) != ADL_OK) {
         fprintf(stderr, "adaptdl-sched: %s\n", adl_error());
@@ -107,7 +122,9 @@ static int serve(adli_flags *flags)
                                    .read_nodes = read_nodes,
                                    .read_nodes_user = flags,
                                    .ready = ready,
-                                   .ready_user = flags};
+                                   .ready_user = flags,
+                                   .lost = begin_anew,
+                                   .lost_user = argv};
     adl_status status = adli_daemon_run(&options);
     if (status == ADL_OK)
         return EXIT_SUCCESS;
@@ -142,7 +159,7 @@ int main(int argc, char **argv)
     else if (flags.placeholder)
         code = keep_place();
     else
-        code = serve(&flags);
+        code = serve(&flags, argv);
     adli_flags_fini(&flags);
     return code;
 }

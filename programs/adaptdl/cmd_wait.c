@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FOR = 256, TIMEOUT, ABSENT_S = 30 };
+enum { FOR = 256, TIMEOUT, ABSENT_S = 60 };
 
 /* What a look at the job says: EXIT_DONE reached, EXIT_PROBLEM never will be, -1 not yet. */
 static int judge(const json_t *job, const char *uid, wait_goal goal)
@@ -41,16 +41,23 @@ static int tell(const cluster *k, const job_name *job, int verdict, const json_t
     return verdict;
 }
 
+/* On Kubernetes it is the API server that says so: 502, 503 or 504. */
+static bool absent(const cluster *k, adl_status status)
+{
+    return status == ADL_ENET || (status == ADL_OK && k->kube && k->code >= 502 && k->code <= 504);
+}
+
 int wait_for(cluster *k, const job_name *job, wait_goal goal, double deadline_s, bool seen)
 {
     char path[PATH_TEXT], uid[80] = "";
-    double seen_s = -INFINITY; /* when the scheduler answered last */
+    /* when the scheduler answered last; on Kubernetes somebody starts one that is not there */
+    double seen_s = k->kube ? adli_monotonic_s() : -INFINITY;
     job_path(job, "", path);
     for (int pause = 50;; pause = pause < 500 ? pause * 2 : 500) {
         json_t *answer = NULL;
         double now_s = adli_monotonic_s();
         adl_status status = cluster_look(k, path, 60000);
-        bool restarting = status == ADL_ENET && now_s < seen_s + ABSENT_S;
+        bool restarting = absent(k, status) && now_s < seen_s + ABSENT_S;
         if (!restarting) {
             if (status != ADL_OK || (k->code >= 400 && k->code != 404))
                 return cluster_failed(k, status, k->code, &k->answer);

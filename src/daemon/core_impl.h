@@ -179,6 +179,9 @@ typedef struct adli_kept_job {
     bool could;                  /* be changed in place, when last looked at */
     char resized[200];
     double resize_cost_s;
+    bool *taken; /* [taken_count] of the members of group taken_group: it was told */
+    size_t taken_count, taken_capacity;
+    int taken_group;
     int *before; /* [before_count] wanted allocation before the last round */
     int before_count;
     size_t before_capacity;

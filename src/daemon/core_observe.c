@@ -193,6 +193,36 @@ static void note_failures(adli_core *core, adli_kept_job *job, const adl_life *l
     core->tell = true;
 }
 
+/* Once of each member: what was taken from a job is no failure of its, and would be missed in silence. */
+static void tell_taken(adli_core *core, adli_kept_job *job, int group, const adli_member_view *view,
+                       double now_s)
+{
+    size_t member = (size_t)view->member;
+    char message[256];
+    if (job->taken_group != group)
+        job->taken_count = 0;
+    job->taken_group = group;
+    if (member >= ADLI_MEMBERS_MAX || (member < job->taken_count && job->taken[member]) ||
+        adli_grow(&job->taken, &job->taken_capacity, member + 1, sizeof *job->taken) != 0)
+        return;
+    while (job->taken_count <= member)
+        job->taken[job->taken_count++] = false;
+    job->taken[member] = true;
+    const char *cause = adli_cause_name(view->cause);
+    snprintf(message, sizeof message, "replica %d (group %d), %s: %s", view->member, group, cause,
+             view->message[0] ? view->message : "it was taken from the job");
+    adli_buf fields;
+    adli_buf_init(&fields, FIELDS_MAX);
+    adli_jw_int(&fields, "group", group);
+    adli_jw_int(&fields, "member", view->member);
+    adli_jw_text(&fields, "reason", cause);
+    adli_core_event(core, now_s, "ReplicaLost", job->id, fields.data, "%s", message);
+    adli_buf_fini(&fields);
+    if (core->mirror.tell)
+        core->mirror.tell(core->mirror.user, job->uid, job->ns, job->name, cause, message);
+    core->tell = true;
+}
+
 /* What readers (and discovery) see of the group. */
 static void publish(adli_core *core, adli_kept_job *job, int group, int count, int ready)
 {
@@ -254,6 +284,9 @@ static void observe_job(adli_core *core, adli_kept_job *job, double now_s)
     }
     if (status != ADL_OK && status != ADL_ENOENT)
         return;
+    for (int i = 0; status == ADL_OK && i < count && i < wanted; i++)
+        if (core->scratch[i].state == ADLI_MEMBER_INTERRUPTED && was_taken(core->scratch[i].cause))
+            tell_taken(core, job, group, &core->scratch[i], now_s);
     if (status == ADL_OK) {
         count =
             adli_core_see_worlds(job, info->life, core->scratch, count < wanted ? count : wanted);

@@ -240,8 +240,11 @@ static bool asked_to_end(void *user)
 
 static adl_status open_operator(daemon_state *d)
 {
-    adli_operator_options options = {
-        .state_dir = d->state, .config = d->options->config, .interrupted = asked_to_end};
+    adli_operator_options options = {.state_dir = d->state,
+                                     .config = d->options->config,
+                                     .interrupted = asked_to_end,
+                                     .lost = d->options->lost,
+                                     .user = d->options->lost_user};
     adl_status status = adli_operator_new(&options, &d->op);
     if (status == ADL_OK)
         d->backend = adli_operator_backend(d->op);

@@ -18,6 +18,10 @@ typedef struct adli_daemon_options {
     /* Called once when everything is served; may be NULL. url: "unix:PATH" */
     void (*ready)(void *user, const char *url, const char *dashboard);
     void *ready_user;
+    /* Kubernetes, on a thread of ours: somebody else may lead from now on. Nothing may be done any more, so the process
+     * is begun anew here, or ended; it ends when this returns. May be NULL. */
+    void (*lost)(void *user);
+    void *lost_user;
 } adli_daemon_options;
 
 /* Serves until SIGTERM or SIGINT, then leaves the replicas running. Blocks these signals and SIGHUP for

@@ -309,8 +309,7 @@ adl_status adli_operator_new(const adli_operator_options *options, adli_operator
     if (status == ADL_OK)
         status = open_client(op);
     if (status == ADL_OK)
-        status = adli_lease_new(op->kube, op->ns, "adaptdl-sched", options->interrupted,
-                                options->user, &op->lease);
+        status = adli_lease_new(op->kube, op->ns, "adaptdl-sched", options, &op->lease);
     if (status == ADL_OK)
         status = open_key(op);
     if (status == ADL_OK)

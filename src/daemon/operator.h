@@ -2,7 +2,7 @@
  * everything that must survive is kept. The core stays as it is: its store is filled from the server's objects
  * at the start, whatever it is about to commit is written to the server first, and its members are pods.
  *
- * One of several leads, by a Lease; who loses it ends at once. */
+ * One of several leads, by a Lease; who loses it stops at once with all that it does. */
 #ifndef ADLI_OPERATOR_H
 #define ADLI_OPERATOR_H
 
@@ -15,6 +15,8 @@ typedef struct adli_operator_options {
     const struct adli_config *config;
     /* While it waits to lead: true ends that, with EINTR. */
     bool (*interrupted)(void *user);
+    /* The lead is lost, see daemon.h; may be NULL. */
+    void (*lost)(void *user);
     void *user;
 } adli_operator_options;
 

@@ -20,9 +20,9 @@ enum { ADLI_OPERATOR_PATH = 512, ADLI_KEY_BYTES = 32, ADLI_TOKEN_SIZE = 33 };
 typedef struct adli_lease adli_lease;
 
 /* Waits until the Lease is ours, then keeps it by a thread of its own. When it cannot be kept the process
- * ends: whoever has it now must be alone. */
+ * is lost, as the options say: whoever has it now must be alone. */
 ADL_MUST adl_status adli_lease_new(adli_kube *kube, const char *ns, const char *name,
-                                   bool (*interrupted)(void *user), void *user, adli_lease **out);
+                                   const adli_operator_options *options, adli_lease **out);
 /* Lets somebody else have it at once. NULL is harmless. */
 void adli_lease_free(adli_lease *lease);
 

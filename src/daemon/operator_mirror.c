@@ -53,38 +53,43 @@ static void clear_calls(adli_operator *op)
 
 /* ---- events ---- */
 
-static char *event_body(const adli_store_job *row)
+static void post_event(adli_operator *op, const char *uid, const char *ns, const char *name,
+                       const char *reason, char *note, bool bad)
 {
-    char now[40], name[160], note[1000];
+    char now[40], own[160], path[ADLI_OPERATOR_PATH];
     struct timespec when;
     struct tm parts;
     clock_gettime(CLOCK_REALTIME, &when);
     gmtime_r(&when.tv_sec, &parts);
     size_t used = strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%S", &parts);
     snprintf(now + used, sizeof now - used, ".%06ldZ", when.tv_nsec / 1000);
-    snprintf(name, sizeof name, "%.63s.%llx%09lx", row->name, (long long)when.tv_sec, when.tv_nsec);
-    const char *phase = adl_phase_name((adl_phase)row->phase),
-               *reason = row->reason && *row->reason ? row->reason : phase;
-    snprintf(note, sizeof note, "%s (group %d)%s%.800s", phase, row->group,
-             row->message && *row->message ? ": " : "", row->message ? row->message : "");
+    snprintf(own, sizeof own, "%.63s.%llx%09lx", name, (long long)when.tv_sec, when.tv_nsec);
     adli_status_clean(note);
-    bool bad = row->phase == ADL_FAILED || (row->reason && *row->reason);
     json_t *event = json_pack(
         "{s:s,s:s,s:{s:s,s:s},s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:{s:s,s:s,s:s,s:s,s:s}}", "apiVersion",
-        "events.k8s.io/v1", "kind", "Event", "metadata", "name", name, "namespace", row->ns,
-        "eventTime", now, "reportingController", "adaptdl.petuum.com/sched", "reportingInstance",
+        "events.k8s.io/v1", "kind", "Event", "metadata", "name", own, "namespace", ns, "eventTime",
+        now, "reportingController", "adaptdl.petuum.com/sched", "reportingInstance",
         "adaptdl-sched", "action", "Schedule", "reason", reason, "note", note, "type",
         bad ? "Warning" : "Normal", "regarding", "apiVersion", ADLI_JOB_API_VERSION, "kind",
-        ADLI_JOB_KIND, "name", row->name, "namespace", row->ns, "uid", row->uid);
-    char *body = event ? json_dumps(event, JSON_COMPACT) : NULL;
+        ADLI_JOB_KIND, "name", name, "namespace", ns, "uid", uid);
+    snprintf(path, sizeof path, "/apis/events.k8s.io/v1/namespaces/%s/events", ns);
+    if (event)
+        add_call(op, "POST", path, json_dumps(event, JSON_COMPACT), NULL);
     json_decref(event);
-    return body;
+}
+
+static void tell(void *user, const char *uid, const char *ns, const char *name, const char *reason,
+                 const char *note)
+{
+    char text[300];
+    snprintf(text, sizeof text, "%s", note);
+    post_event(user, uid, ns, name, reason, text, true);
 }
 
 /* Once for each phase and reason, in order. */
 static void add_event(adli_operator *op, const adli_store_job *row)
 {
-    char told[40], path[ADLI_OPERATOR_PATH];
+    char told[40], note[1000];
     snprintf(told, sizeof told, "%d %d %.24s", row->phase, row->group,
              row->reason ? row->reason : "");
     pthread_mutex_lock(&op->lock);
@@ -93,9 +98,14 @@ static void add_event(adli_operator *op, const adli_store_job *row)
     if (news)
         memcpy(job->told, told, sizeof told);
     pthread_mutex_unlock(&op->lock);
-    snprintf(path, sizeof path, "/apis/events.k8s.io/v1/namespaces/%s/events", row->ns);
-    if (news)
-        add_call(op, "POST", path, event_body(row), NULL);
+    if (!news)
+        return;
+    bool bad = row->phase == ADL_FAILED || (row->reason && *row->reason);
+    const char *phase = adl_phase_name((adl_phase)row->phase),
+               *reason = row->reason && *row->reason ? row->reason : phase;
+    snprintf(note, sizeof note, "%s (group %d)%s%.800s", phase, row->group,
+             row->message && *row->message ? ": " : "", row->message ? row->message : "");
+    post_event(op, row->uid, row->ns, row->name, reason, note, bad);
 }
 
 /* ---- rows ---- */
@@ -241,5 +251,6 @@ static int64_t requests(void *user)
 
 void adli_operator_mirror_init(adli_operator *op)
 {
-    op->mirror = (adli_core_mirror){put, commit, keep_pool, adli_operator_secret, requests, op};
+    op->mirror =
+        (adli_core_mirror){put, tell, commit, keep_pool, adli_operator_secret, requests, op};
 }

@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MAX = 32 << 20, USUAL_S = 10 };
+enum { ANSWER_MAX = 32 << 20, USUAL_S = 10, CONFLICTS_MAX = 3 };
 
 typedef struct pending {
     adli_kube *kube;
     adli_kube_call *call;
     adli_transfer transfer;
     double until_s;
-    int failures;
+    int failures, conflicts;
     bool over;
 } pending;
 
@@ -33,6 +33,29 @@ static bool may_help(int code)
     return code == 0 || code == 408 || code == 429 || code >= 500;
 }
 
+static bool conflicts(const adli_buf *answer)
+{
+    json_t *root = NULL;
+    if (answer->length == 0 || adli_json_parse(answer->data, answer->length, &root) != ADL_OK)
+        return false;
+    const char *reason = json_string_value(json_object_get(root, "reason"));
+    bool so = reason && strcmp(reason, "Conflict") == 0;
+    json_decref(root);
+    return so;
+}
+
+bool adli_kube_conflicts(const adli_kube_call *call)
+{
+    return call->code == 409 && conflicts(&call->answer);
+}
+
+/* What names no version has met somebody else's change of the same moment. PUT names one: that is its caller's to see. */
+static bool met_a_change(pending *p, int code)
+{
+    bool blind = strcmp(p->call->method, "PATCH") == 0 || strcmp(p->call->method, "POST") == 0;
+    return code == 409 && blind && conflicts(&p->call->answer) && p->conflicts++ < CONFLICTS_MAX;
+}
+
 static void set_limit(pending *p)
 {
     double left_s = ceil(p->until_s - adli_monotonic_s());
@@ -44,7 +67,8 @@ static void on_done(adli_transfer *transfer, int code, const char *failure, doub
     pending *p = transfer->user;
     double pause_s = adli_kube_pause_s(p->kube, p->failures++, retry_s);
     bool whole = p->call->answer.status == ADL_OK;
-    if (may_help(code) && whole && adli_monotonic_s() + pause_s < p->until_s) {
+    if (whole && (may_help(code) || met_a_change(p, code)) &&
+        adli_monotonic_s() + pause_s < p->until_s) {
         adli_buf_clear(&p->call->answer);
         set_limit(p);
         adli_kube_begin(p->kube, transfer, pause_s);

@@ -2,7 +2,7 @@
  * exchanges of one object share its connections and its one thread; over TLS they speak HTTP/2.
  *
  * Calls are tried again while the server cannot answer (connection lost, 429, 5xx), as often as their time
- * allows; so only what may be repeated is to be asked for. In Kubernetes that is nearly everything: a name
+ * allows, and a few times when they meet another change (409 Conflict); so only what may be repeated is to be asked for. In Kubernetes that is nearly everything: a name
  * that exists already is 409, one that is gone is 404. */
 #ifndef ADLI_KUBE_H
 #define ADLI_KUBE_H
@@ -48,6 +48,9 @@ void adli_kube_do(adli_kube *kube, adli_kube_call *calls, int count);
 /* What a call's answer means: OK for 2xx; ENOENT 404, 410; ESTATE 409; EINVAL 400, 403, 422 and the other
  * refusals; ETIMEOUT 408, 429 and EIO 5xx, or no answer. The text has the server's message after `what`. */
 ADL_MUST adl_status adli_kube_check(const adli_kube_call *call, const char *what);
+/* Is it 409 for what somebody else changed at the same time (the object, or a quota), not for a name that there is? PATCH
+ * and POST were tried again a few times then. */
+bool adli_kube_conflicts(const adli_kube_call *call);
 void adli_kube_call_fini(adli_kube_call *call);
 /* One call; its answer as JSON (out may be NULL). A code of `fine` is as good as 2xx (0: none); then *out is
  * NULL. */

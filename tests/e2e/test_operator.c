@@ -254,6 +254,46 @@ TEST(a_deleted_job_gives_way_to_another_of_its_name)
     close_site(s);
 }
 
+/* How many objects under the prefix have the text somewhere. */
+static int count_with(site *s, const char *prefix, const char *text)
+{
+    const char *key;
+    json_t *object;
+    int count = 0;
+    pthread_mutex_lock(&s->fake.lock);
+    json_object_foreach(s->fake.objects, key, object)
+    {
+        char *whole = strncmp(key, prefix, strlen(prefix)) == 0 ? json_dumps(object, 0) : NULL;
+        count += whole && strstr(whole, text);
+        free(whole);
+    }
+    pthread_mutex_unlock(&s->fake.lock);
+    return count;
+}
+
+TEST(a_replica_that_goes_with_its_node_is_told)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    submit(s, "one", UID(3));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    adlt_fake_node(&s->fake, "c");
+    adlt_fake_remove(&s->fake, "/api/v1/nodes/b");
+    bool again = false;
+    for (double until_s = adli_monotonic_s() + 120; !again && adli_monotonic_s() < until_s;
+         usleep(5000)) {
+        json_t *job = adlt_fake_get(&s->fake, JOBS "/one"),
+               *status = json_object_get(job, "status");
+        again = json_integer_value(json_object_get(status, "group")) == 2 &&
+                strcmp(json_string_value(json_object_get(status, "phase")), "Running") == 0;
+        json_decref(job);
+    }
+    CHECK(again);
+    CHECK_INT(count_with(s, "events/default/one.", "node b is lost"), 1);
+    close_site(s);
+}
+
 static int count_renewals(void *user, const char *method, const char *path, bool done)
 {
     site *s = user;
@@ -342,6 +382,64 @@ TEST(a_renewal_whose_answer_is_lost_is_no_loss_of_the_lead)
     CHECK(atomic_load(&s->seen) >= 4);
     if (!led)
         s->sched.daemon = 0;
+    close_site(s);
+}
+
+/* Those of the lease are refused while there is an nth. */
+static int refuse_leases(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    (void)method;
+    return !done && strstr(path, "/leases") && atomic_load(&s->nth) > 0 ? 503 : 0;
+}
+
+static bool wait_said(site *s, const char *text, int times)
+{
+    char path[96], line[512];
+    snprintf(path, sizeof path, "%s/daemon.log", s->sched.state);
+    for (double until_s = adli_monotonic_s() + 120; adli_monotonic_s() < until_s; usleep(20000)) {
+        FILE *file = fopen(path, "r");
+        int found = 0;
+        while (file && fgets(line, sizeof line, file))
+            found += strstr(line, text) != NULL;
+        if (file)
+            fclose(file);
+        if (found >= times)
+            return true;
+    }
+    return false;
+}
+
+TEST(who_loses_the_lead_stops_and_waits_to_lead_again)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = refuse_leases;
+    s->fake.hook_user = s;
+    submit(s, "one", UID(5));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    atomic_store(&s->nth, 1);
+    CHECK(wait_said(s, "does not lead any more", 1));
+    CHECK(wait_said(s, "waits to lead", 1));
+    atomic_store(&s->fake.let_end, 1);
+    atomic_store(&s->nth, 0);
+    CHECK(wait_phase(s, "one", "Succeeded"));
+    CHECK(waitpid(s->sched.daemon, NULL, WNOHANG) == 0); /* the process is the same */
+    CHECK(wait_said(s, "serves unix:", 2));
+    json_t *lease = adlt_fake_get(&s->fake, LEASE), *job = adlt_fake_get(&s->fake, JOBS "/one");
+    CHECK_INT(
+        json_integer_value(json_object_get(json_object_get(lease, "spec"), "leaseTransitions")), 2);
+    CHECK_INT(json_integer_value(json_object_get(json_object_get(job, "status"), "group")), 1);
+    json_decref(lease);
+    json_decref(job);
+    submit(s, "two", UID(6));
+    CHECK(wait_phase(s, "two", "Succeeded"));
+    int status;
+    kill(s->sched.daemon, SIGTERM);
+    waitpid(s->sched.daemon, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    s->sched.daemon = 0;
     close_site(s);
 }
 

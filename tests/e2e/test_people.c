@@ -120,6 +120,36 @@ TEST(a_job_from_submit_to_delete)
     people_close(p);
 }
 
+/* What goes to the scheduler finds nobody, so many times. */
+static atomic_int nobody;
+
+static bool answer_for_nobody(people *p, adlt_kube_request *request)
+{
+    (void)p;
+    if (!strstr(request->path, "/proxy/api/") || atomic_fetch_sub(&nobody, 1) <= 0)
+        return false;
+    adlt_kube_answer(request, 503, "",
+                     "{\"kind\":\"Status\",\"message\":\"no endpoints available\"}");
+    return true;
+}
+
+TEST(wait_survives_a_restart_of_the_operator)
+{
+    people *p = people_open();
+    REQUIRE(p);
+    REQUIRE(people_start_sched(p));
+    write_job(p, "name: one");
+    CHECK_RUN(p, submit_words(p, ""), 0, "one\n");
+    p->special = answer_for_nobody;
+    atomic_store(&nobody, 3);
+    CHECK_RUN(p, "wait --for Running --timeout 100 one", 0, "");
+    CHECK(atomic_load(&nobody) < 0);
+    atomic_store(&nobody, 1000);
+    CHECK_RUN(p, "ls", 5, "no endpoints available");
+    p->special = NULL;
+    people_close(p);
+}
+
 TEST(a_generated_name_is_made_and_nodes_are_drained)
 {
     people *p = people_open();

@@ -111,4 +111,20 @@ let_go() { # JOB: every replica ends with 0
     done
 }
 pods() { kubectl get pods -l "adaptdl/job=$1" -o 'jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}'; }
+# on_volume CLAIM SCRIPT: what a script (without single quotes) says in a pod that sees the claim at /data.
+on_volume() {
+    kubectl delete pod volume --ignore-not-found --wait >/dev/null 2>&1
+    kubectl apply -f - >/dev/null <<Y || return 1
+apiVersion: v1
+kind: Pod
+metadata: {name: volume}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: main, image: $busybox, command: [/bin/sh, -c, '$2'], volumeMounts: [{name: data, mountPath: /data}]}
+  volumes: [{name: data, persistentVolumeClaim: {claimName: $1}}]
+Y
+    within "$patience" sh -c '[ "$(kubectl get pod volume -o jsonpath={.status.phase})" = Succeeded ]' >/dev/null && kubectl logs volume &&
+        kubectl delete pod volume --wait=false >/dev/null
+}
 node_of() { kubectl get adljob "$1" -o "jsonpath={.status.allocation[${2:-0}]}"; }

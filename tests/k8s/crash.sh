@@ -46,7 +46,10 @@ to_the_end() { # JOB
     done
 }
 once() { # JOB: two pods were made, of the first start, and no more
-    [ "$(kubectl get events --field-selector reason=Started -o 'jsonpath={range .items[*]}{.involvedObject.name}{"\n"}{end}' | grep -c "^$1-")" = 2 ] || { echo "$(kubectl get events --field-selector reason=Started | grep -c "$1-") containers were started"; return 1; }
+    local count
+    count=$(kubectl get events --field-selector reason=Started -o 'jsonpath={range .items[*]}{.involvedObject.name}{"\n"}{end}' |
+        grep -c "^$1-$(kubectl get adljob "$1" -o 'jsonpath={.metadata.uid}')-")
+    [ "$count" = 2 ] || { echo "$count containers were started"; return 1; }
     is "$1" group 1 || { echo "started $(status "$1" group) times"; return 1; }
 }
 case_of() { # NAME KIND N

@@ -39,7 +39,7 @@ spec: {accessModes: [ReadWriteMany], storageClassName: there-is-none, resources:
 Y
 job volume 1 1 true | sed 's#^      containers:#      volumes: [{name: v, persistentVolumeClaim: {claimName: never}}]\n      containers:#' | kubectl apply -f - >/dev/null
 check "a claim that stays pending is told" within $patience says volume message "unbound immediate PersistentVolumeClaims"
-kubectl delete adljob volume --wait=false >/dev/null
+kubectl delete adljob/volume pvc/never --wait=false >/dev/null
 
 ### a node
 

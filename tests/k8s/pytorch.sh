@@ -64,21 +64,6 @@ spec:
       - {name: data, persistentVolumeClaim: {claimName: torch}}
 J
 }
-# runs a command on the volume, in a pod; what it says
-on_volume() { # SCRIPT
-    kubectl delete pod volume --ignore-not-found --wait >/dev/null 2>&1
-    kubectl apply -f - >/dev/null <<Y || return 1
-apiVersion: v1
-kind: Pod
-metadata: {name: volume}
-spec:
-  restartPolicy: Never
-  containers:
-  - {name: main, image: $busybox, command: [/bin/sh, -c, '$1'], volumeMounts: [{name: data, mountPath: /data}]}
-  volumes: [{name: data, persistentVolumeClaim: {claimName: torch}}]
-Y
-    within "$patience" sh -c '[ "$(kubectl get pod volume -o jsonpath={.status.phase})" = Succeeded ]' >/dev/null && kubectl logs volume
-}
 on_nodes() { is "$1" phase Running && is "$1" readyReplicas "$2" && [ "$(kubectl get adljob "$1" -o 'jsonpath={range .status.allocation[*]}{@}{"\n"}{end}' | sort -u | grep -c .)" = "$2" ]; }
 resized() { status "$1" scheduler.resized | grep -q "$2"; }
 ended() { kubectl logs -l "adaptdl/job=$1" -c main --tail=-1 2>/dev/null >"$work/$1.log"; grep -q "$2" "$work/$1.log"; }
@@ -100,9 +85,9 @@ install "intervalSeconds: 3" "tokens: false"
 kubectl cordon "${nodes[1]}" >/dev/null
 training ledger 1 2 /opt/adaptdl '[python3, elastic_program.py, /share, epochs=4, examples=1200, step_ms=400]' | kubectl apply -f - >/dev/null
 grows_and_shrinks ledger
-on_volume "touch /data/ledger-$$-share/hurry"
+on_volume torch "touch /data/ledger-$$-share/hurry"
 check "ledger: it runs to the end" within 900 is ledger phase Succeeded
-check "ledger: every example of every epoch was applied once" sh -c 'grep -q "\"wrong\": \[\], \"steps\": 400," "$1"' _ <(on_volume "cat /data/ledger-$$-share/result")
+check "ledger: every example of every epoch was applied once" sh -c 'grep -q "\"wrong\": \[\], \"steps\": 400," "$1"' _ <(on_volume torch "cat /data/ledger-$$-share/result")
 
 ### the tutorials
 
@@ -130,7 +115,6 @@ if [ -e build/image/original/ready ] || [ -n "${ADLT_TORCH_IMAGE:-}" ]; then
 else
     echo "skip - original: the package cannot be had: $(tail -n 1 "$work/pip.log" 2>/dev/null)"
 fi
-kubectl delete pod volume --ignore-not-found --wait=false >/dev/null
 uninstall
 kubectl delete pvc torch --wait=false >/dev/null
 exit $failed

@@ -39,6 +39,22 @@ check "by its digest" pinned
 check "nodes pull it, and it ends well" "$adaptdl" wait --timeout $patience built
 check "its output" said "Hello from an image that was pushed" "$adaptdl" logs --no-follow built
 check "its file" said done "$adaptdl" cp built:/adaptdl/share/foo.txt -
+### hello_world as the tutorial has it
+
+# What it is built from: Debian's Python by that name, and a wheel of ours for pip.
+tools/build-python >/dev/null && /usr/bin/python3 -W ignore setup.py -q build --build-base build/python/tmp --build-lib build/python/lib \
+    --build-temp build/python/tmp bdist_wheel --skip-build --dist-dir "$work/wheels" >"$work/log" 2>&1 &&
+    tools/image -o "$work/python.tar" docker.io/library/python:3.7-slim -d dash -d coreutils -d tar -d python3-pip -c "$work/wheels:/wheels" \
+        -e PIP_NO_INDEX=1 -e PIP_FIND_LINKS=/wheels -e PIP_BREAK_SYSTEM_PACKAGES=1 >/dev/null &&
+    "$work/bin/build" pull -q "docker-archive:$work/python.tar" >"$work/log" 2>&1 || { echo "not ok - python: $(tail -n 1 "$work/log")"; exit 1; }
+check "hello_world is submitted, unchanged" sh -c "$adaptdl submit examples/hello_world >$work/name"
+hello=$(cat "$work/name")
+check "it runs" "$adaptdl" wait --for Running --timeout $patience "$hello"
+check "it says hello" within $patience said "Hello, world!" "$adaptdl" logs --no-follow "$hello"
+check "its file is copied" sh -c "$adaptdl cp $hello:/adaptdl/share/foo.txt $work/foo.txt && [ \"\$(cat $work/foo.txt)\" = 'Hello, world!' ]"
+check "it ends well" "$adaptdl" wait --timeout $patience "$hello"
+"$adaptdl" delete "$hello" >/dev/null
+
 check "no port stays open" fails 1 "" sh -c 'ps -eo args | grep "[p]ort-forward pod/adaptdl-registry-0"'
 old=$(password)
 check "an upgrade keeps its password" release upgrade $with

@@ -45,23 +45,8 @@ spec:
       - {name: data, persistentVolumeClaim: {claimName: train}}
 J
 }
-# what FILE of the job's share holds, read by a pod
-look() { # NAME FILE
-    kubectl delete pod look --ignore-not-found --wait >/dev/null 2>&1
-    kubectl apply -f - >/dev/null <<Y || return 1
-apiVersion: v1
-kind: Pod
-metadata: {name: look}
-spec:
-  restartPolicy: Never
-  containers:
-  - {name: main, image: $busybox, command: [cat, /data/$1-$$-share/$2], volumeMounts: [{name: data, mountPath: /data}]}
-  volumes: [{name: data, persistentVolumeClaim: {claimName: train}}]
-Y
-    within "$patience" sh -c '[ "$(kubectl get pod look -o jsonpath={.status.phase})" = Succeeded ]' >/dev/null && kubectl logs look
-}
 exact() { # NAME: all counts of the ledger are 1
-    look "$1" ledger >"$work/ledger" || { echo "no ledger"; return 1; }
+    on_volume train "cat /data/$1-$$-share/ledger" >"$work/ledger" || { echo "no ledger"; return 1; }
     head -n 1 "$work/ledger"
     [ "$(tail -n +2 "$work/ledger" | tr ' ' '\n' | grep -c .)" -gt 0 ] &&
         [ -z "$(tail -n +2 "$work/ledger" | tr ' ' '\n' | grep . | grep -vx 1)" ]
@@ -100,7 +85,6 @@ check "with both it goes on" within $patience on_nodes spread 2
 check "to the end" within 900 is spread phase Succeeded
 check "its ledger is exact" exact spread
 echo "info - $(head -n 1 "$work/ledger"); started $(status spread group) times"
-kubectl delete pod look --ignore-not-found --wait=false >/dev/null
 uninstall
 kubectl delete pvc train --wait=false >/dev/null
 exit $failed

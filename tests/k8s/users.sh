@@ -41,8 +41,9 @@ spec:
       - {name: main, command: [/bin/sh, /root/hello.sh], resources: {requests: {cpu: 50m, memory: 16Mi}}}
 S
 check "context says where commands go" said "KUBECONFIG is set" "$adaptdl" context
-check "a dry run is checked by the cluster" fails 2 "denied the request" "$adaptdl" submit --dry-run --image "$busybox" -f - \
-    <<<"$(sed 's#name: main,#name: main, volumeMounts: [{name: none, mountPath: /x}],#' "$work/job/adaptdljob.yaml")"
+dry() { fails 2 "denied the request" "$adaptdl" submit --dry-run --image "$busybox" -f - \
+    <<<"$(sed 's#name: main,#name: main, volumeMounts: [{name: none, mountPath: /x}],#' "$work/job/adaptdljob.yaml")"; }
+check "a dry run is checked by the cluster" within $patience dry # once the webhook has its certificate
 submit() { "$adaptdl" submit --source --image "$busybox" --checkpoint-storage-size 64Mi "$work/job" >"$work/name"; }
 check "a directory is submitted" submit
 [ $failed = 0 ] || exit 1
@@ -61,7 +62,7 @@ check "its exit status is that of exec" fails 7 "" "$adaptdl" exec "$mine" -- sh
 echo "what it hears" >"$work/in"
 check "it hears standard input, and its end" said "what it hears" "$adaptdl" exec "$mine" -- cat <"$work/in"
 
-check "a replica reaches the scheduler by the name of its service" said ok "$adaptdl" exec "$mine" -- wget -q -O - http://adaptdl-supervisor.adaptdl:8080/healthz </dev/null
+check "a replica reaches the scheduler by the name of its service" within $patience said ok "$adaptdl" exec "$mine" -- wget -q -O - http://adaptdl-supervisor.adaptdl:8080/healthz </dev/null
 
 ### restarts
 
@@ -125,7 +126,7 @@ job plain 1 1 "$wait_script" 'stdin: false' | kubectl apply -f - >/dev/null
 check "a job that names no resources runs" within $patience is plain phase Running
 dressed() { kubectl get pods -l team=a,adaptdl/job=plain -o 'jsonpath={.items[0].spec.containers[0].resources.requests.cpu} {.items[0].spec.containers[0].workingDir}' | grep -qx '70m /tmp'; }
 check "with those of the administrator, and the patches" dressed
-check "a client that knows no tokens finds its replicas" said '\[' "$adaptdl" exec plain -- wget -q -O - http://adaptdl-supervisor.adaptdl:8080/discover/default/plain/0 </dev/null
+check "a client that knows no tokens finds its replicas" within $patience said '\[' "$adaptdl" exec plain -- wget -q -O - http://adaptdl-supervisor.adaptdl:8080/discover/default/plain/0 </dev/null
 kubectl delete adljob plain >/dev/null
 check "all that is taken back" release upgrade --set 'users[0].kind=ServiceAccount' --set 'users[0].name=people' --set 'users[0].namespace=default'
 check "and it can be asked again" within $patience said "$mine" "$adaptdl" ls
@@ -145,5 +146,5 @@ check "nothing is left of them" within $patience nothing
 check "the chart is removed" helm uninstall adaptdl -n adaptdl --wait --timeout ${patience}s
 check "with everything of it but what it kept" test -z "$(kubectl get clusterrole,clusterrolebinding,validatingwebhookconfiguration,priorityclass -o name | grep adaptdl)"
 kubectl delete serviceaccount/people rolebinding/people >/dev/null 2>&1
-kubectl delete namespace adaptdl --wait=false >/dev/null 2>&1
+kubectl delete namespace adaptdl --timeout=${patience}s >/dev/null 2>&1
 exit $failed

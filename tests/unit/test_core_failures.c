@@ -176,6 +176,7 @@ TEST(replicas_that_miss_a_lost_one_have_not_failed)
         CHECK_INT(int_of(&w, "pair", "failures"), 0);
     }
     CHECK_INT(events_with(&w, "ReplicaFailed"), 0);
+    CHECK_INT(events_with(&w, "ReplicaLost"), 2); /* once each */
     step(&w, 1);
     step(&w, 1);
     REQUIRE(w.fake->group_count == 3);

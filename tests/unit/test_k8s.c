@@ -349,7 +349,7 @@ TEST(a_group_lives_and_is_found_again)
     REQUIRE_OK(reopen(s));
     CHECK_FAILS(start(s, "u", 1, 4 - 1), ADL_ESTATE, "over"); /* whoever asks */
     REQUIRE_OK(start(s, "u", 2, 1));
-    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 1); /* the old ones went */
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 3); /* the old ones stay */
     s->backend->ops->remove(s->backend->self, "u");
     for (double until_s = adli_monotonic_s() + 60;
          adlt_fake_count(&s->fake, "pods/") && adli_monotonic_s() < until_s;)
@@ -561,6 +561,48 @@ TEST(a_forgotten_group_is_over_though_its_pods_still_run)
     REQUIRE_OK(start(s, "u", 2, 1));
     CHECK_INT(grace_of(s, "\"hello-u-1-0\""), 1); /* ended, not struck from the server's list */
     CHECK_INT(grace_of(s, "\"hello-u-1-1\""), 1);
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
+/* So many pods are refused, as when their quota is changed at the same moment. */
+static int conflict(void *user, const char *method, const char *path, bool done)
+{
+    return !done && strcmp(method, "POST") == 0 && strstr(path, "/pods") &&
+                   atomic_fetch_sub((atomic_int *)user, 1) > 0
+               ? ADLT_FAKE_CONFLICT
+               : 0;
+}
+
+TEST(a_pod_that_met_a_conflict_is_made_later)
+{
+    site *s = open_site();
+    atomic_int conflicts = 4; /* as often as it is tried by itself */
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    s->fake.hook = conflict;
+    s->fake.hook_user = &conflicts;
+    CHECK_INT(start(s, "u", 1, 1), ADL_ETIMEOUT);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 0);
+    REQUIRE_OK(start(s, "u", 1, 1));
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_READY));
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
+TEST(pods_that_ended_stay_for_three_starts)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    atomic_store(&s->fake.let_end, 1);
+    for (int group = 1; group <= 6; group++) {
+        REQUIRE_OK(start(s, "u", group, 1));
+        CHECK(wait_state(s, "u", group, 0, ADLI_MEMBER_SUCCEEDED));
+        s->backend->ops->forget(s->backend->self, "u", group);
+    }
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/mine/hello-u-"), 4);
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/mine/hello-u-3-"), 1);
     adlt_kubelet_stop(&s->fake);
     close_site(s);
 }

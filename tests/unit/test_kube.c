@@ -163,6 +163,9 @@ static void answer_calls(void *user, adlt_kube_request *request)
         adlt_kube_answer(request, 500, "", "{\"message\":\"etcd is away\"}");
     else if (strcmp(request->path, "/silent") == 0)
         adlt_kube_hang(request);
+    else if (strcmp(request->path, "/changing") == 0 && step < 3)
+        adlt_kube_answer(request, 409, "",
+                         "{\"reason\":\"Conflict\",\"message\":\"it was modified\"}");
     else if (strcmp(request->path, "/there") == 0)
         adlt_kube_answer(request, 409, "", "{\"message\":\"it exists\"}");
     else if (strcmp(request->path, "/bad") == 0)
@@ -216,6 +219,23 @@ TEST(a_busy_server_is_asked_again)
     CHECK(atomic_load(&s.step) >= 5);
     CHECK(adli_kube_requests(s.kube) >= 4); /* libcurl itself asks again on a connection it had */
     adli_kube_call_fini(&call);
+    close_site(&s);
+}
+
+TEST(what_meets_another_change_is_asked_again)
+{
+    static const char *const methods[] = {"PATCH", "POST"};
+    site s;
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(open_site(&s, answer_calls));
+        CHECK_OK(adli_kube_one(s.kube, methods[i], "/changing", "{}", NULL, 0, NULL));
+        CHECK_INT(atomic_load(&s.step), 4);
+        close_site(&s);
+    }
+    REQUIRE(open_site(&s, answer_calls)); /* a PUT would never be taken */
+    CHECK_FAILS(adli_kube_one(s.kube, "PUT", "/changing", "{}", NULL, 0, NULL), ADL_ESTATE,
+                "it was modified");
+    CHECK_INT(atomic_load(&s.step), 1);
     close_site(&s);
 }
 

@@ -276,7 +276,7 @@ static void make_calls(k8s *self, calls *all)
         adl_status status = call->code == 404 ? ADL_OK : adli_kube_check(call, call->path);
         if (status != ADL_OK)
             adli_say(ADL_LOG_WARNING, "%s %s", call->method, adl_error());
-        if (status == ADL_EIO || status == ADL_ETIMEOUT)
+        if (status == ADL_EIO || status == ADL_ETIMEOUT || status == ADL_ESTATE)
             keep_call(self, call);
         adli_k8s_call_fini(call);
     }

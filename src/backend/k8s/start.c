@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STARTS_KEPT = 3 };
+
 typedef struct work {
     k8s *self;
     const adli_start *start;
@@ -142,6 +144,8 @@ static adl_status apply_secret(work *w)
     adl_status status = adli_k8s_make_secret(&plan, &body);
     if (status == ADL_OK)
         status = adli_kube_one(w->self->kube, "PATCH", path, body, ADLI_KUBE_APPLY, 0, &made);
+    if (status == ADL_ESTATE) /* others change it, too: asked again later */
+        status = ADL_ETIMEOUT;
     if (body)
         explicit_bzero(body, strlen(body));
     free(body);
@@ -170,7 +174,7 @@ static adl_status take_answer(work *w, int i)
 {
     adli_kube_call *call = &w->calls[i];
     json_t *pod = NULL;
-    if (call->code == 409)
+    if (call->code == 409 && !adli_kube_conflicts(call))
         return refuse(w, i, ADLI_MEMBER_WAITING, ADLI_CAUSE_NONE, "", false);
     adl_status status = adli_kube_check(call, "pod");
     if (status == ADL_OK) {
@@ -189,7 +193,7 @@ static adl_status take_answer(work *w, int i)
     return ADL_ETIMEOUT; /* the server is away or busy: asked again later */
 }
 
-/* Pods of groups that are over were kept for their logs until now. One that still runs, because the server was away
+/* Pods of groups that are over are kept for their logs, until so many starts came after them. One that still runs, because the server was away
  * when it was forgotten, is ended: without its grace nobody would know when it is gone. */
 typedef struct old_pods {
     work *w;
@@ -215,7 +219,8 @@ static void delete_old(void *user, adli_k8s_group *group)
         return;
     TAILQ_FOREACH(pod, &group->pods, link)
     {
-        if (!pod->forgotten || pod->absent || old->status != ADL_OK)
+        bool kept = pod->over && group->number + STARTS_KEPT >= old->w->start->group;
+        if (!pod->forgotten || pod->absent || kept || old->status != ADL_OK)
             continue;
         char path[ADLI_K8S_PATH];
         adli_k8s_pod_path(pod->key, "", path);
