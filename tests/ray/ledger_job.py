@@ -54,6 +54,7 @@ def main():
         time.sleep(0.05)
         if adaptdl.collective.allreduce(0 if args.deaf else len(asked)):
             adaptdl.checkpoint.save_all_states()
+            time.sleep(1.5)  # longer than a question for output waits for an answer
             print("STOPPED", flush=True)
             os._exit(143)
         ledger.steps.append(len(ledger.steps))

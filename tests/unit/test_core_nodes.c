@@ -177,7 +177,7 @@ TEST(a_lost_node_is_not_the_jobs_fault)
     CHECK_STR(text_of(&w, "moves", "phase"), "Running");
     CHECK_STR(json_string_value(json_array_get(field(&w, "moves", "allocation"), 0)), "node-1");
     CHECK_INT(int_of(&w, "moves", "failures"), 0);
-    CHECK_INT(events_with(&w, "NodeLost"), 1);
+    CHECK_INT(events_with(&w, "\"type\":\"NodeLost\""), 1);
     close_world(&w);
 }
 

@@ -103,7 +103,7 @@ class _ScriptGroup(_groups.Workers):
 
     def _part(self, member: _groups.Member) -> None:
         if member.number == self._reader:
-            self._last_words += self._lines(member.worker.read.remote(0), 10) or []
+            self._last_words += self._rest(member.worker)
 
     @staticmethod
     def _lines(read: ray.ObjectRef, wait_s: float) -> Optional[list[str]]:
@@ -119,16 +119,22 @@ class _ScriptGroup(_groups.Workers):
         if first.number != self._reader:  # what it printed while it was another rank is not wanted
             self._reader, self._read = first.number, None
             self._lines(first.worker.read.remote(0), 10)
+        if last:
+            return lines + self._rest(first.worker)
         while True:
             if self._read is None:
-                self._read = first.worker.read.remote(0 if last else 1.0)
-            more = self._lines(self._read, 10 if last else 0)
+                self._read = first.worker.read.remote(1.0)
+            more = self._lines(self._read, 0)
             if more is None:
                 return lines
             self._read = None
             lines += more
-            if not last or not more:
-                return lines
+
+    def _rest(self, worker: Any) -> list[str]:
+        """All that it has printed by now: an answer to an earlier question may be older than its last words."""
+        earlier, self._read = self._read, None
+        lines = (self._lines(earlier, 10) or []) if earlier is not None else []
+        return lines + (self._lines(worker.read.remote(0), 10) or [])
 
 
 class Controller:
@@ -276,8 +282,9 @@ class Controller:
             self._ask_for_machines(now)  # a new one takes minutes to come
             if not self._insure(set(leaving), now):
                 return "", []
-            return (f"{len(leaving)} of its machines is going to be taken away ({self._leaving[leaving[0]].kind})",
-                    self._decide(now))
+            count = len(set(leaving))
+            return (f"{count} of its machines {'is' if count == 1 else 'are'} going to be taken away "
+                    f"({self._leaving[leaving[0]].kind})", self._decide(now))
         if not group.settled:
             going = any(node in self._leaving for node in group.nodes)
             if group.refused or now - self._changed > (_NOTICE_S if going else self.spec.checkpoint_timeout_s):
