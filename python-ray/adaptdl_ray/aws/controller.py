@@ -121,14 +121,12 @@ class _ScriptGroup(_groups.Workers):
             self._lines(first.worker.read.remote(0), 10)
         if last:
             return lines + self._rest(first.worker)
-        while True:
-            if self._read is None:
-                self._read = first.worker.read.remote(1.0)
-            more = self._lines(self._read, 0)
-            if more is None:
-                return lines
+        if self._read is None:
+            self._read = first.worker.read.remote(1.0)
+        more = self._lines(self._read, 0)
+        if more is not None:
             self._read = None
-            lines += more
+        return lines + (more or [])
 
     def _rest(self, worker: Any) -> list[str]:
         """All that it has printed by now: an answer to an earlier question may be older than its last words."""
