@@ -619,7 +619,8 @@ static bool fill_places(adli_worlds *worlds, const int *places, int stay, double
     bool full = true, cramped = false;
     int rank = stay;
     for (size_t i = 0; i < worlds->count; i++)
-        rank += worlds->all[i]->role == ADLI_ROLE_NEW && worlds->all[i]->gone == ADLI_GONE_NOT;
+        rank += worlds->all[i]->role == ADLI_ROLE_NEW && worlds->all[i]->gone == ADLI_GONE_NOT &&
+                !worlds->all[i]->unwanted;
     for (int i = 0; i < worlds->wanted_count; i++) {
         int more = 1;
         if (places[i] < 0)

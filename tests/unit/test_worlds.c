@@ -132,6 +132,23 @@ static bool noted(adli_world_news news)
     return false;
 }
 
+/* New ones of a size that is not wanted any more are still there when others are started: ranks are below the number of
+ * replicas all the same, or the others refuse theirs. */
+static void newcomers_that_are_ended_have_no_rank(void)
+{
+    set_up((int[]){0}, 1);
+    want((int[]){0, 0, 1}, 3);
+    started(1);
+    started(2);
+    want((int[]){0}, 1);
+    CHECK(adli_worlds_find(&worlds, 1)->unwanted && adli_worlds_find(&worlds, 2)->unwanted);
+    want((int[]){0, 0, 1}, 3);
+    started(3);
+    started(4);
+    CHECK_INT(adli_worlds_find(&worlds, 3)->rank, 1);
+    CHECK_INT(adli_worlds_find(&worlds, 4)->rank, 2);
+}
+
 static void grows_and_shrinks(void)
 {
     set_up((int[]){0}, 1);
@@ -392,6 +409,7 @@ TEST(what_is_no_world_is_refused)
 static void play(void)
 {
     grows_and_shrinks();
+    newcomers_that_are_ended_have_no_rank();
     moves_in_two_changes();
     goes_on_without_the_dead();
     ends_who_is_silent();
