@@ -53,7 +53,7 @@ check "ls shows it" said "$mine *Running" "$adaptdl" ls
 check "so does its JSON" said '"phase": "Running"' "$adaptdl" ls -o json
 check "describe tells of it" said "2, 2 ready" "$adaptdl" describe "$mine"
 check "nodes show it" said "default/$mine x2\|default/$mine x1" "$adaptdl" nodes -o wide
-check "explain knows it" said "node" "$adaptdl" explain "$mine"
+check "explain knows it" within $patience said "node" "$adaptdl" explain "$mine"
 check "top shows it" said "$mine" "$adaptdl" top --once
 check "events tell of it" said "Starting -> Running" "$adaptdl" events --job "$mine"
 check "logs of all ranks" within $patience said "\[1\] Hello, world! rank 1 of 2" "$adaptdl" logs --no-follow --all-ranks "$mine"
