@@ -96,10 +96,10 @@ grows_and_shrinks tutorial
 check "tutorial: it runs to the end" within 900 is tutorial phase Succeeded
 check "tutorial: every test image was counted once in the last epoch" ended tutorial "Accuracy: .*/200 "
 kubectl delete adljob tutorial ledger --wait=false >/dev/null
-training mnist 1 2 "" '[mnist, --epochs, "4", --examples, "2000", --threads, "1"]' | kubectl apply -f - >/dev/null
+training mnist 1 2 "" '[mnist, --epochs, "10", --examples, "20000", --threads, "1"]' | kubectl apply -f - >/dev/null
 grows_and_shrinks mnist
 check "mnist: it runs to the end" within 900 is mnist phase Succeeded
-check "mnist: every test image was counted once in the last epoch" ended mnist "Accuracy: .*/334 "
+check "mnist: every test image was counted once in the last epoch" ended mnist "Accuracy: .*/3334 "
 kubectl uncordon "${nodes[1]}" >/dev/null
 
 ### the original's client
