@@ -53,11 +53,12 @@ static json_t *make_claim(const char *full, const char *name, const char *class)
 
 static json_t *make_deployment(const char *full, const char *name, const char *image)
 {
-    json_t *container =
-        json_pack("{s:s,s:s,s:[s,s,s,s,s,s],s:[{s:i}],s:[{s:s,s:s,s:b}]}", "name", "tensorboard",
-                  "image", image, "command", "tensorboard", "--logdir", "/adaptdl/tensorboard",
-                  "--bind_all", "--port", "6006", "ports", "containerPort", PORT, "volumeMounts",
-                  "name", "logs", "mountPath", "/adaptdl/tensorboard", "readOnly", 1);
+    json_t *container = json_pack(
+        "{s:s,s:s,s:[s,s,s,s,s,s],s:[{s:i}],s:{s:{s:i},s:i},s:[{s:s,s:s,s:b}]}", "name",
+        "tensorboard", "image", image, "command", "tensorboard", "--logdir", "/adaptdl/tensorboard",
+        "--bind_all", "--port", "6006", "ports", "containerPort", PORT, "readinessProbe",
+        "tcpSocket", "port", PORT, "periodSeconds", 2, "volumeMounts", "name", "logs", "mountPath",
+        "/adaptdl/tensorboard", "readOnly", 1);
     json_t *pod = json_pack("{s:{s:{s:s}},s:{s:[o],s:b,s:[{s:s,s:{s:s}}]}}", "metadata", "labels",
                             "adaptdl/tensorboard", name, "spec", "containers", container,
                             "automountServiceAccountToken", 0, "volumes", "name", "logs",

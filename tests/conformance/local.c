@@ -104,4 +104,5 @@ const adlt_backend_kind adlt_backend = {
     .touch = touch,
     .has_devices = true,
     .limits_memory = true,
+    .here = true,
 };

@@ -12,7 +12,11 @@
 #include <unistd.h>
 
 static const adlt_node usual[] = {{"a", 4, 2}, {"b", 4, 2}};
-static const double patience_s = 60;
+
+static double until(void)
+{
+    return adli_monotonic_s() + (adlt_backend.patience_s > 0 ? adlt_backend.patience_s : 60);
+}
 
 static int count_descriptors(void)
 {
@@ -181,7 +185,7 @@ static bool all_there(adlt_site *site, const char *uid, int group, int member, i
 bool adlt_wait(adlt_site *site, const char *uid, int group, int member, int state)
 {
     const adli_backend *backend = site->backend;
-    double until_s = adli_monotonic_s() + patience_s;
+    double until_s = until();
     while (!all_there(site, uid, group, member, state)) {
         struct pollfd wait = {.fd = backend->ops->event_fd(backend->self), .events = POLLIN};
         if (adli_monotonic_s() > until_s)
@@ -229,7 +233,7 @@ const char *adlt_log(adlt_site *site, const char *uid, int group, int member)
 
 bool adlt_wait_log(adlt_site *site, const char *uid, int group, int member, const char *text)
 {
-    double until_s = adli_monotonic_s() + patience_s;
+    double until_s = until();
     while (!strstr(adlt_log(site, uid, group, member), text)) {
         if (adli_monotonic_s() > until_s)
             return false;

@@ -24,6 +24,11 @@ typedef struct adlt_backend_kind {
     /* Makes an empty file of that name in the job's share. */
     void (*touch)(const char *state, const char *uid, const char *name);
     bool has_devices, limits_memory;
+    /* Members are processes of this machine: its environment, its files and stopped processes are seen, and what is kept
+     * of them stays when they are forgotten. */
+    bool here;
+    double patience_s; /* for anything to happen; 0: a minute */
+    unsigned kill_us;  /* a scheduler that is to be killed lives no longer; 0: 60 ms */
 } adlt_backend_kind;
 
 extern const adlt_backend_kind adlt_backend;

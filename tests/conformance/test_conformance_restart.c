@@ -203,7 +203,7 @@ TEST(a_killed_scheduler_loses_and_repeats_nothing)
         pid_t child = fork();
         if (child == 0)
             busy_scheduler(site, group);
-        usleep(adli_rng_below(&rng, 60000));
+        usleep(adli_rng_below(&rng, adlt_backend.kill_us ? adlt_backend.kill_us : 60000));
         kill(child, SIGKILL);
         CHECK(waitpid(child, &status, 0) == child);
         CHECK(WIFSIGNALED(status));

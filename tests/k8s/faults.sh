@@ -57,6 +57,7 @@ elsewhere() { is moves phase Running && [ "$(node_of moves)" != "$node" ]; }
 group=$(status moves group)
 end "kubelet${node#node}"
 check "when its kubelet is dead it runs elsewhere" within $patience elsewhere
+check "its events say why" within $patience sh -c 'kubectl describe adljob moves | grep -q "NodeLost.*node .* is lost"'
 check "that is no failure of its own" is moves scheduler.failures 0
 check "the kubelet comes back" again
 check "what it had run is gone" within $patience sh -c '[ "$(kubectl get pods -l adaptdl/job=moves --field-selector=status.phase=Running -o name | wc -l)" = 1 ]'

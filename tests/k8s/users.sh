@@ -53,7 +53,7 @@ check "ls shows it" said "$mine *Running" "$adaptdl" ls
 check "so does its JSON" said '"phase": "Running"' "$adaptdl" ls -o json
 check "describe tells of it" said "2, 2 ready" "$adaptdl" describe "$mine"
 check "nodes show it" said "default/$mine x2\|default/$mine x1" "$adaptdl" nodes -o wide
-check "explain knows it" said "node" "$adaptdl" explain "$mine"
+check "explain knows it" within $patience said "node" "$adaptdl" explain "$mine"
 check "top shows it" said "$mine" "$adaptdl" top --once
 check "events tell of it" said "Starting -> Running" "$adaptdl" events --job "$mine"
 check "logs of all ranks" within $patience said "\[1\] Hello, world! rank 1 of 2" "$adaptdl" logs --no-follow --all-ranks "$mine"
@@ -83,7 +83,7 @@ check "a file that is not there is told" fails 4 "o such file" "$adaptdl" cp "$m
 check "no pod of it stays" test -z "$(kubectl get pods -l adaptdl-files=true -o name)"
 check "what cannot be is said" fails 6 "on Kubernetes" "$adaptdl" suspend "$mine"
 
-### TensorBoard (its objects; there is no image of it here)
+### TensorBoard: its objects
 
 check "a TensorBoard is made" said "board created" "$adaptdl" tensorboard create board
 check "once" fails 6 "already" "$adaptdl" tensorboard create board
@@ -91,6 +91,31 @@ check "and listed" said board "$adaptdl" tensorboard list
 check "its claim is mounted" sh -c "$adaptdl submit --no-build --image $busybox --tensorboard board --dry-run $work/job"
 check "it goes" said "board deleted" "$adaptdl" tensorboard delete board
 check "with its claim" within $patience sh -c '! kubectl get pvc adaptdl-tensorboard-board 2>/dev/null'
+
+### TensorBoard: what it shows
+
+board=build/image/tensorboard tensorboard=localhost/adaptdl-tensorboard:1 writer=build/release/helpers/helper_tensorboard
+[ -e $board/ready ] || [ $ours = 0 ] || { rm -rf $board && python3 -m pip install -q --target $board tensorboard >"$work/log" 2>&1 && touch $board/ready; }
+if [ $ours = 1 ] && [ -e $board/ready ] && [ -x $writer ]; then
+    tools/image -o "$work/board.tar" $tensorboard -d python3 -d python3-pkg-resources -c $board:/opt/tensorboard \
+        -c $board/bin/tensorboard:/usr/bin/tensorboard -e PYTHONPATH=/opt/tensorboard $writer >/dev/null || exit 1
+    load "$work/board.tar"
+    rm "$work/board.tar"
+    check "a TensorBoard is made of an image of ours" env ADAPTDL_TENSORBOARD_IMAGE=$tensorboard "$adaptdl" tensorboard create board
+    job writes 1 1 x | sed 's#command: .*#command: [helper_tensorboard, /adaptdl/tensorboard/run-1]#' >"$work/writes.yaml"
+    check "a job is submitted that writes to it" "$adaptdl" submit --no-build --image $tensorboard --tensorboard board -f "$work/writes.yaml" "$work/job"
+    check "it ends well" "$adaptdl" wait --timeout $patience writes
+    check "it is there" kubectl rollout status deployment/adaptdl-tensorboard-board --timeout=${patience}s
+    "$adaptdl" tensorboard proxy board --port 16006 >"$work/proxied" 2>&1 &
+    proxied=$!
+    shown() { curl -s -m 10 http://localhost:16006/data/plugin/scalars/tags | grep -q '"run-1".*"Loss/train"' || { cat "$work/proxied"; return 1; }; }
+    check "through a port it shows what the job wrote" within $patience shown
+    kill $proxied
+    wait $proxied 2>/dev/null
+    check "it and the job go" sh -c "$adaptdl delete --wait writes && $adaptdl tensorboard delete board"
+else
+    echo "skip - TensorBoard: $(tail -n 1 "$work/log" 2>/dev/null || echo "no image of it can be loaded here")"
+fi
 
 ### who may do what
 

@@ -565,6 +565,31 @@ TEST(a_forgotten_group_is_over_though_its_pods_still_run)
     close_site(s);
 }
 
+/* Pods are not released. */
+static int hold_pods(void *user, const char *method, const char *path, bool done)
+{
+    (void)user;
+    return !done && strcmp(method, "PATCH") == 0 && strstr(path, "/pods/") ? 403 : 0;
+}
+
+TEST(older_news_of_a_pod_do_not_bring_its_group_back)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    adlt_kubelet_start(&s->fake);
+    REQUIRE_OK(start(s, "u", 1, 1));
+    CHECK(wait_state(s, "u", 1, 0, ADLI_MEMBER_READY));
+    s->fake.hook = hold_pods;
+    s->backend->ops->forget(s->backend->self, "u", 1);
+    CHECK_INT(view(s, "u", 1, 0).member, -1);
+    adlt_fake_put(&s->fake, POD(0), "{\"metadata\":{\"labels\":{\"news\":\"old\"}}}");
+    REQUIRE_OK(start(s, "v", 1, 1));
+    CHECK(wait_state(s, "v", 1, 0, ADLI_MEMBER_READY)); /* those of the first have come before */
+    CHECK_INT(view(s, "u", 1, 0).member, -1);
+    adlt_kubelet_stop(&s->fake);
+    close_site(s);
+}
+
 /* So many pods are refused, as when their quota is changed at the same moment. */
 static int conflict(void *user, const char *method, const char *path, bool done)
 {

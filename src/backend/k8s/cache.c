@@ -176,7 +176,7 @@ static void update(adli_k8s_cache *cache, adli_k8s_pod *pod, const adli_k8s_pod_
     }
     bool changed =
         pod->group && (!same_view(&pod->view, &from->view) || pod->stuck != from->stuck ||
-                       pod->leaving != from->leaving || pod->forgotten != from->forgotten);
+                       pod->leaving != from->leaving || (from->forgotten && !pod->forgotten));
     cache->nodes_stale |=
         !pod->group && (pod->over != from->over || !same_amounts(&pod->requests, &requests));
     cache->holders_stale |= pod->placeholder;
@@ -186,7 +186,7 @@ static void update(adli_k8s_cache *cache, adli_k8s_pod *pod, const adli_k8s_pod_
     if (from->leaving && (!pod->leaving || pod->leaves_s != from->leaves_s))
         pod->gone_s = adli_monotonic_s() + from->leaves_s;
     pod->leaves_s = from->leaves_s;
-    pod->forgotten = from->forgotten;
+    pod->forgotten |= from->forgotten; /* for good, though older news of it may still come */
     pod->leaving = from->leaving;
     pod->stuck = from->stuck;
     pod->unplaced = from->unplaced;
