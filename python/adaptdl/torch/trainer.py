@@ -145,6 +145,9 @@ class AdaptDLTorchTrainer:
         self._helper._step(loop.local_bsz, False)
         return result
 
+    def _averaged(self):
+        """As AdaptiveDataParallel's, which keeps its buffers until gradients have come: here none are sent."""
+
     def _update_scale(self, scale, replicas):
         if replicas != env.num_replicas():
             raise ValueError(f"update_scale: {replicas} replicas, there are {env.num_replicas()}")
