@@ -152,9 +152,10 @@ static bool make_room(door *d, uint64_t client, int most)
         if (!c->doomed && gives_way(c) && before(c, first))
             first = c;
     }
-    if (open < most)
+    /* Those on their way out hold descriptors until their event threads get to them; a few too many are tolerated
+     * meanwhile. */
+    if (open < most || (open - doomed < most && doomed <= LEAVING_MAX))
         return true;
-    /* Those on their way out still hold descriptors; a few too many are tolerated meanwhile. */
     if (!first || doomed >= LEAVING_MAX)
         return false;
     doom(d->httpd, first);

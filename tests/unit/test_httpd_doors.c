@@ -2,6 +2,7 @@
 #include "httpd_site.h"
 
 #include "base/file.h"
+#include "httpd/impl.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -47,6 +48,42 @@ TEST(unix_sockets)
     listener.socket_path = "/tmp";
     CHECK_FAILS(adli_httpd_listen(other, &listener, NULL), ADL_ESTATE, "no socket");
     adli_httpd_free(other);
+}
+
+/* Connections that were shut down and whose event thread has not looked yet are no reason to keep others out, nor to
+ * shut down one more for each that comes. */
+TEST(those_on_their_way_out_make_room)
+{
+    enum { MOST = 10, LEAVING = 64 };
+    adli_httpd httpd = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    door d = {.httpd = &httpd, .tcp = true};
+    conn conns[MOST + LEAVING + 1] = {0};
+    d.options.limits.connections = MOST;
+    for (int i = 0; i < MOST + LEAVING + 1; i++) {
+        int pair[2];
+        REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        close(pair[1]);
+        conns[i] = (conn){.door = &d, .fd = pair[0], .state = CONN_IDLE, .since_s = i, .client = 1};
+    }
+    int open = 0;
+    for (; open < MOST + LEAVING; open++) { /* one that comes, each time, and no event thread */
+        CHECK(adli_conn_admit(&d, 1));
+        conns[open].next = httpd.first;
+        httpd.first = &conns[open];
+        d.open++;
+        CHECK_INT(httpd.counters.evicted, open < MOST ? 0 : open - MOST + 1);
+        CHECK(open < MOST || conns[open - MOST].doomed);
+    }
+    CHECK(!adli_conn_admit(&d, 1)); /* these are no few any more */
+    CHECK_INT(httpd.counters.refused, 1);
+    httpd.first = &conns[MOST - 1]; /* the last MOST of them went */
+    for (int i = 0; i < MOST; i++)
+        conns[i].doomed = true;
+    d.open = MOST;
+    CHECK(adli_conn_admit(&d, 1)); /* all are on their way */
+    CHECK_INT(httpd.counters.evicted, LEAVING);
+    for (int i = 0; i < MOST + LEAVING + 1; i++)
+        close(conns[i].fd);
 }
 
 TEST(bad_addresses_and_certificates)
