@@ -13,6 +13,7 @@
 
 enum {
     CONNECT_TIMEOUT_MS = 10000,
+    EXPECT_TIMEOUT_MS = 5000,
     POLL_MS = 100,
     ANSWER_MAX = 256 << 20,
     ERROR_MAX = 1 << 16,
@@ -147,7 +148,10 @@ static adl_status set_headers(adli_stream *stream, const adli_stream_request *re
     char bearer[HEADER_MAX];
     if (token && (size_t)snprintf(bearer, sizeof bearer, "Bearer %s", token) >= sizeof bearer)
         return adli_fail(ADL_EINVAL, "ADAPTDL_TOKEN: too long");
-    stream->headers = curl_slist_append(NULL, "Expect:"); /* no waiting for 100 Continue */
+    /* A server that refuses a large body closes the connection while it is on its way, and what it said may be lost: those are
+     * announced first. */
+    stream->headers =
+        curl_slist_append(NULL, request->body_bytes > 0 ? "Expect: 100-continue" : "Expect:");
     adl_status status = stream->headers ? ADL_OK : adli_fail_memory("HTTP headers");
     if (status == ADL_OK)
         status = add_header(stream, "Accept", request->accept ? request->accept : "*/*");
@@ -244,6 +248,7 @@ static void set_options(adli_stream *stream, const adli_stream_request *request)
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, stream->headers);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)request->timeout_ms);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
+    curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)EXPECT_TIMEOUT_MS);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, stream);
