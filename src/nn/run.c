@@ -1,14 +1,18 @@
 /* Forward and backward: point the plan at the caller's arrays and go through a tape. */
 #include "nn/plan.h"
+#include "nn/threads.h"
+
+#include <pthread.h>
 
 static adl_status run_tape(const adli_tape *tape, const adli_run *run)
 {
-    for (size_t i = 0; i < tape->count; i++) {
-        adl_status status = tape->actions[i].run(&tape->actions[i], run);
-        if (status != ADL_OK)
-            return status;
-    }
-    return ADL_OK;
+    adl_status status = ADL_OK;
+    sigset_t before;
+    adli_shield(&before);
+    for (size_t i = 0; i < tape->count && status == ADL_OK; i++)
+        status = tape->actions[i].run(&tape->actions[i], run);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
 }
 
 adl_status adl_net_forward(adl_net *net, const float *x, int batch, const adl_pass *pass,

@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 /* Declared here and not by <omp.h>: clang has no such header without its own OpenMP, and it is GCC's
@@ -29,4 +30,26 @@ int adl_nn_threads(void)
     omp_set_num_threads(1);
 #endif
     return omp_get_max_threads();
+}
+
+static void block(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
+void adli_shield(sigset_t *before)
+{
+    static _Thread_local int shielded; /* threads of this thread's pool */
+    block(before);
+    int threads = adl_nn_threads();
+    if (threads <= shielded)
+        return;
+    shielded = threads;
+#pragma omp parallel /* those that are made for it inherit it, those that were there do not */
+    block(NULL);
 }

@@ -5,7 +5,13 @@
 
 #include "adaptdl/nn.h"
 
+#include <signal.h>
 #include <stddef.h>
+
+/* Keeps signals that have handlers away from the calling thread until pthread_sigmask restores `before`, and from the pool's
+ * for good. oneDNN's matrix products let the stack pointer walk over their scratch memory (seen with 2.6.3): what the
+ * kernel puts there for a handler lands in whatever lies below on the heap. */
+void adli_shield(sigset_t *before);
 
 enum { ADLI_GRAIN = 16384 };
 

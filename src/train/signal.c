@@ -70,12 +70,17 @@ static void tell(int number)
     pthread_mutex_unlock(&lock);
 }
 
-/* Ends at a byte of 0. */
+/* Ends at a byte of 0. Handlers may run here: a thread that computes may have shut them out (nn/threads.h). */
 static void *watch(void *unused)
 {
     (void)unused;
     char number = 0;
     bool told = false;
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
     while (read(pipe_fds[0], &number, 1) == 1 && number != 0) {
         if (!told)
             tell(number);

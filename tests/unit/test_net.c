@@ -8,6 +8,9 @@
 #include "nn/net.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/time.h>
 
 static float *random_floats(size_t count, uint64_t seed)
 {
@@ -505,6 +508,47 @@ TEST(threads)
     CHECK_OK(adl_nn_set_threads(before));
     free(grads[0]);
     free(grads[1]);
+    free(x);
+    free(dy);
+    adl_net_free(net);
+}
+
+static atomic_int alarms;
+
+static void on_alarm(int number)
+{
+    volatile char frame[2048];
+    memset((void *)frame, number, sizeof frame);
+    alarms++;
+}
+
+/* Handlers that run while a network computes must not find oneDNN's stack pointer in the midst of the heap. */
+TEST(signals_come_between_steps)
+{
+    adl_net *net;
+    CHECK_OK(adl_net_new(ADL_SHAPE(1, 96, 96), &net));
+    adl_net_flatten(net);
+    adl_net_linear(net, "fc1", &(adl_linear){.out = 128});
+    adl_net_linear(net, "fc2", &(adl_linear){.out = 10});
+    CHECK_OK(adl_net_build(net, 3));
+    enum { BATCH = 16 };
+    float *x = random_floats(BATCH * 96 * 96, 1), *dy = random_floats(BATCH * 10, 2);
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, before;
+    struct itimerval every = {{0, 400}, {0, 400}}, never = {0};
+    int threads = adl_nn_threads();
+    alarms = 0;
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (int i = 0; i < 300 || (alarms < 30 && i < 100000); i++) {
+        const float *out;
+        CHECK_OK(adl_nn_set_threads(1 + i / 20 % 2));
+        CHECK_OK(adl_net_forward(net, x, BATCH, &(adl_pass){.train = true, .seed = 1}, &out));
+        CHECK_OK(adl_net_backward(net, dy, NULL, ADL_GRAD_SET));
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    CHECK(alarms >= 30);
+    CHECK_OK(adl_nn_set_threads(threads));
     free(x);
     free(dy);
     adl_net_free(net);
