@@ -15,7 +15,7 @@ printf 'limits: {idleSeconds: 3, maxConnections: 1200, requestsPerSecond: 0}\n' 
 (ulimit -n 4096 2>/dev/null || ulimit -n "$(ulimit -Hn)"
 exec "$bin/adaptdl-sched" --state "$tmp/state" --config "$tmp/config.yaml" --nodes 1 --slots 1 2>"$tmp/log") &
 daemon=$!
-for _ in $(seq 400); do grep -q ' serves ' "$tmp/log" && break; sleep 0.05; done
+for _ in $(seq 1200); do grep -q ' serves ' "$tmp/log" && break; sleep 0.05; done
 timeout -k 5 120 /usr/bin/python3 - "$tmp/state/adaptdl.sock" "$daemon" <<'END'
 import json, os, resource, socket, sys, time
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-enum { WAIT_S = 90 };
+enum { WAIT_S = 240 };
 
 /* A minute of work for one replica. */
 static const train_job long_job = {
