@@ -97,7 +97,7 @@ static void close_cluster(cluster *c)
 {
     int left = 1;
     CHECK_INT(cluster_end(c, SIGTERM), 0);
-    for (int i = 0; i < 50 && (left = cluster_processes(c, i == 49)) > 0; i++)
+    for (int i = 0; i < 600 && (left = cluster_processes(c, i == 599)) > 0; i++)
         usleep(100000);
     CHECK_INT(left, 0);
     cluster_free(c);

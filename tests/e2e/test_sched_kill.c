@@ -172,9 +172,9 @@ static void check_end(load *l)
     CHECK_INT(done, l->submitted);
     CHECK_INT(cluster_end(&l->c, SIGTERM), 0);
     int left = cluster_processes(&l->c, false);
-    for (int i = 0; i < 50 && left > 0; i++) {
+    for (int i = 0; i < 600 && left > 0; i++) {
         usleep(100000);
-        left = cluster_processes(&l->c, i == 49);
+        left = cluster_processes(&l->c, i == 599);
     }
     CHECK_INT(left, 0);
     printf("info - %d kills of the daemon (%d before it served), %d jobs, %d replicas started, "
@@ -316,7 +316,7 @@ static bool sweep_one(int64_t nth, bool torn)
         ADLT_FAIL("write %lld (%s): %d starts, %d twice", (long long)nth, first[0], starts, twice);
     cluster_end(&l.c, SIGTERM);
     int left = 1;
-    for (int i = 0; i < 50 && (left = cluster_processes(&l.c, i == 49)) > 0; i++)
+    for (int i = 0; i < 600 && (left = cluster_processes(&l.c, i == 599)) > 0; i++)
         usleep(100000);
     if (left)
         ADLT_FAIL("write %lld (%s): %d processes are left", (long long)nth, first[0], left);

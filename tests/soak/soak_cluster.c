@@ -476,7 +476,7 @@ static void delete_all(soak *s)
         snprintf(path, sizeof path, "/api/v1/jobs/default/soak-%03d", i);
         CHECK_INT(cluster_code(&s->c, "DELETE", path, NULL), 202);
     }
-    for (int i = 0; i < 300 && left > 0; i++) {
+    for (int i = 0; i < 1200 && left > 0; i++) {
         json_t *root = cluster_json(&s->c, "/api/v1/jobs");
         left = json_array_size(json_object_get(root, "items"));
         json_decref(root);
@@ -507,7 +507,7 @@ static void check_leftovers(soak *s)
     char path[128];
     int left = 1, port = atoi(database_ask(&s->c, "SELECT value FROM meta WHERE key = "
                                                   "'supervisor-port'"));
-    for (int i = 0; i < 50 && (left = processes_marked(&s->c, s->mark, NULL, NULL)) > 0; i++)
+    for (int i = 0; i < 600 && (left = processes_marked(&s->c, s->mark, NULL, NULL)) > 0; i++)
         usleep(100000);
     if (left)
         processes_marked(&s->c, s->mark, show_process, NULL);
