@@ -176,8 +176,9 @@ static void *serve(void *user)
         snprintf(c.server->seen, sizeof c.server->seen, "%.*s", (int)(body - buf), buf);
         pthread_mutex_unlock(&c.server->lock);
         sscanf(buf, "%*s %127s", path);
-        if (strcmp(path, "/too-large") ==
-            0) { /* and the connection is closed with the body on its way */
+        if (strcmp(path, "/too-large") == 0) { /* whoever sends more finds the pipe broken */
+            shutdown(c.fd, SHUT_RD);
+            usleep(20000);
             say(c.fd, "HTTP/1.1 413 X\r\nContent-Length: 9\r\nConnection: close\r\n\r\ntoo large");
             path[0] = '\0';
         } else if (strstr(c.server->seen, "Expect: 100-continue")) {
@@ -311,11 +312,9 @@ TEST(bodies_from_memory_and_from_files)
     CHECK(strstr(server.seen, "POST /count") &&
           strstr(server.seen, "Content-Type: application/x-tar"));
     pthread_mutex_unlock(&server.lock);
-    for (int i = 0; i < 20; i++) {
-        request.path = "/too-large";
-        CHECK_OK(adli_stream_exchange(set, &request, NULL, &out, &code));
-        CHECK(code == 413 && out.data && strcmp(out.data, "too large") == 0);
-    }
+    request.path = "/too-large";
+    CHECK_OK(adli_stream_exchange(set, &request, NULL, &out, &code));
+    CHECK(code == 413 && out.data && strcmp(out.data, "too large") == 0);
     request = (adli_stream_request){.method = "POST",
                                     .path = "/count",
                                     .body = "12345",
