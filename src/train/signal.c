@@ -26,6 +26,9 @@ static int pipe_fds[2] = {-1, -1}; /* made once and kept: a handler may still be
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER; /* installing and removing, as a whole */
 static struct sigaction before_int, before_term;
 static pthread_t watcher;
+static char stack[1 << 16]; /* of the handlers, on the thread that installs them */
+static bool stack_lent;
+static pthread_t stack_user;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list */
 static listener *listeners;
@@ -106,6 +109,26 @@ static adl_status make_pipe(void)
     return ADL_OK;
 }
 
+/* Libraries that compute may use the stack pointer for something else for a while (nn/threads.h; PyTorch has the same
+ * oneDNN): a handler's frame must not be put where it points to. */
+static void lend_stack(void)
+{
+    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack}, present;
+    if (stack_lent || sigaltstack(NULL, &present) != 0 || !(present.ss_flags & SS_DISABLE))
+        return;
+    stack_user = pthread_self();
+    stack_lent = sigaltstack(&own, NULL) == 0;
+}
+
+static void take_stack_back(void)
+{
+    stack_t none = {.ss_flags = SS_DISABLE}, present;
+    if (stack_lent && pthread_equal(stack_user, pthread_self()) &&
+        sigaltstack(NULL, &present) == 0 &&
+        (present.ss_sp != (void *)stack || sigaltstack(&none, NULL) == 0))
+        stack_lent = false;
+}
+
 static adl_status install(void)
 {
     adl_status status = make_pipe();
@@ -114,7 +137,8 @@ static adl_status install(void)
     if (status != ADL_OK)
         return status;
     received = interrupts = 0;
-    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    lend_stack();
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before_int);
     sigaction(SIGTERM, &action, &before_term);
@@ -125,6 +149,7 @@ static void uninstall(void)
 {
     sigaction(SIGINT, &before_int, NULL);
     sigaction(SIGTERM, &before_term, NULL);
+    take_stack_back();
     while (write(pipe_fds[1], "", 1) < 0 && (errno == EAGAIN || errno == EINTR))
         sched_yield();
     pthread_join(watcher, NULL);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 /* Runs body in a child process, so that real signals can be sent. Its exit status as from wait. */
@@ -115,6 +116,34 @@ TEST(one_signal_saves_and_ends_with_143)
     status = in_child(signal_int);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 143);
 }
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+/* As code that computes and has the stack pointer somewhere in the heap for a while. */
+static void signal_while_the_stack_is_elsewhere(void)
+{
+    enum { ROOM = 1 << 16, FILL = 0x11 };
+    adl_context *ctx;
+    char *block = malloc(2 * ROOM);
+    directory[0] = '\0';
+    if (!block || start(&ctx) != ADL_OK)
+        _exit(90);
+    memset(block, FILL, 2 * ROOM);
+    long result = SYS_tgkill, self = syscall(SYS_gettid);
+    __asm__ volatile("mov %%rsp, %%rbx\n\tmov %[there], %%rsp\n\tsyscall\n\tmov %%rbx, %%rsp"
+                     : "+a"(result)
+                     : "D"((long)getpid()), "S"(self), "d"((long)SIGTERM), [there] "r"(block + ROOM)
+                     : "rbx", "rcx", "r11", "cc", "memory");
+    for (int i = 0; i < 2 * ROOM; i++)
+        if (block[i] != FILL)
+            _exit(91);
+    _exit(result == 0 && adli_signals_received() ? 0 : 92);
+}
+
+TEST(a_signal_leaves_alone_what_the_stack_pointer_points_to)
+{
+    CHECK_INT(in_child(signal_while_the_stack_is_elsewhere), 0);
+}
+#endif
 
 static void interrupt_twice(void)
 {
