@@ -103,6 +103,7 @@ enum {
     INTERVAL,
     EVENT,
     POOL,
+    LEARNED,
     DELAY,
     RESIZE,
     FREE_MOVES,
@@ -149,6 +150,9 @@ static int parse_option(request *r, int option, char *value)
     case POOL:
         r->pool_given = true;
         return parse_switch("pool", value, &o->pool);
+    case LEARNED:
+        o->learned = true;
+        break;
     case FREE_MOVES:
         o->free_moves = true;
         break;
@@ -378,6 +382,8 @@ static const cli_option sim_options[] = {
      "as the daemon works: decide also when a job came, ended or measured a new size", NULL},
     {POOL, "pool", "on|off",
      "jobs of one application learn from each other (default: with --event)", "on off"},
+    {LEARNED, "learned", NULL,
+     "all that a replay before taught them is known from the first second", NULL},
     {DELAY, "rescale-delay", "S",
      "seconds that a restart costs (default: what applications.csv says, else 30)", NULL},
     {RESIZE, "resize-delay", "S",

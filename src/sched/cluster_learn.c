@@ -76,7 +76,9 @@ static adl_status take_points(const adl_cluster *cluster, adli_sched_job *j, adl
     return ADL_OK;
 }
 
-/* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. */
+/* A job may explore up to twice what it, or one of its kind, was measured on, at least 1. The first of a kind may begin
+ * with 2 where there are several device types and jobs share models: what one replica measures says little of larger
+ * sizes, and each size of each type is found for a restart (docs/adr/0352). */
 int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
 {
     int profiled = j->max_profiled, limit = j->batch_cap;
@@ -85,6 +87,8 @@ int adli_cluster_cap(const adl_cluster *cluster, const adli_sched_job *j)
     if (adli_pool_shares(cluster->pool)) {
         int shared = adli_pool_max_profiled(cluster->pool, j->known);
         profiled = shared > profiled ? shared : profiled;
+        if (profiled == 0 && adli_pool_type_count(cluster->pool) > 1)
+            profiled = 1;
     }
     adl_batch_limits limits;
     if (limit == 0 && adli_pool_limits(cluster->pool, j->known, &limits))

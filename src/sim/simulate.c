@@ -531,8 +531,6 @@ static adl_status set_up(sim *s)
     adl_status status = make_nodes(s);
     if (status == ADL_OK)
         status = make_policy(s);
-    if (status == ADL_OK)
-        status = adli_pool_new(s->options->pool, &s->pool);
     if (status != ADL_OK)
         return status;
     adl_cluster_options cluster = {.size = sizeof cluster,
@@ -621,7 +619,6 @@ static void tear_down(sim *s)
     adl_cluster_free(s->cluster);
     adl_policy_free(s->policy);
     free(s->decision_ms);
-    adli_pool_free(s->pool);
     for (int i = 0; s->stopped && i < s->submitted; i++)
         free(s->stopped[i].nodes);
     free(s->stopped);
@@ -634,12 +631,13 @@ static void tear_down(sim *s)
     free(s->jobs);
 }
 
-adl_status adli_simulate(const adli_workload *workload, const adli_sim_options *options,
-                         _Atomic int *done, adli_sim_result *result)
+/* Jobs teach the pool, and learn from it. */
+static adl_status replay(const adli_workload *workload, const adli_sim_options *options,
+                         adli_pool *pool, _Atomic int *done, adli_sim_result *result)
 {
     *result = (adli_sim_result){0};
     adli_buf_init(&result->log, LOG_MAX_BYTES);
-    sim s = {.workload = workload, .options = options, .result = result};
+    sim s = {.workload = workload, .options = options, .pool = pool, .result = result};
     adl_status status = set_up(&s);
     while (status == ADL_OK && s.finished < workload->count) {
         int before = s.finished;
@@ -652,6 +650,22 @@ adl_status adli_simulate(const adli_workload *workload, const adli_sim_options *
     tear_down(&s);
     if (status != ADL_OK)
         adli_sim_result_fini(result);
+    return status;
+}
+
+adl_status adli_simulate(const adli_workload *workload, const adli_sim_options *options,
+                         _Atomic int *done, adli_sim_result *result)
+{
+    adli_pool *pool;
+    *result = (adli_sim_result){0};
+    adl_status status = adli_pool_new(options->pool, &pool);
+    if (status == ADL_OK && options->learned) {
+        status = replay(workload, options, pool, NULL, result);
+        adli_sim_result_fini(result);
+    }
+    if (status == ADL_OK)
+        status = replay(workload, options, pool, done, result);
+    adli_pool_free(pool);
     return status;
 }
 

@@ -90,6 +90,10 @@ check but_not_when_they_are_left_alone undisturbed "$dir/held.log" 590
 check by_event "${run[@]}" --event --json "$dir/event" --log "$dir/event.log" $work
 check each_for_itself "${run[@]}" --event --pool off --json "$dir/alone" $work
 check jobs_learn_from_each_other differ "$dir/event" "$dir/alone"
+check learned "${run[@]}" --event --learned --json "$dir/learned" $work
+check what_a_replay_before_taught_them_counts differ "$dir/learned" "$dir/event"
+check nothing_without_a_pool "${run[@]}" --event --pool off --learned --json "$dir/not_learned" $work
+check where_nobody_shares_it_does_not same "$dir/not_learned" "$dir/alone"
 check why_this_type grep -q '"why":"[^"]* on fast' "$dir/event.log"
 check noise "${run[@]}" --event --noise 0.5 --json "$dir/noise" $work
 check jobs_differ differ "$dir/noise" "$dir/event"

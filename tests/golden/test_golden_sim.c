@@ -246,7 +246,7 @@ TEST(rank_leads_sia_on_several_types)
         const char *trace;
         int count;
         double lead, makespan;
-    } traces_of[] = {{"philly", 4, 0.12, 1.05}, {"helios", 5, 0.09, 1.05}};
+    } traces_of[] = {{"philly", 4, 0.14, 1.05}, {"helios", 5, 0.11, 1.05}};
     if (!load_types())
         SKIP("no traces of device types");
     for (size_t i = 0; i < ADLI_COUNT(traces_of); i++) {

@@ -164,6 +164,45 @@ TEST(a_node_without_anything_is_of_no_type)
     close_world(&w);
 }
 
+/* The first job of a kind may begin with 2 replicas where there are several types and it measures for others, too. */
+TEST(where_there_are_types_the_first_of_a_kind_begins_larger)
+{
+    world w;
+    for (int types = 1; types <= 2; types++)
+        for (int shared = 0; shared <= 1; shared++) {
+            REQUIRE_OK(open_world(&w));
+            close_world(&w);
+            w.nodes[0].device_type = "t4";
+            w.nodes[1].device_type = types == 2 ? "a100" : "t4";
+            w.nodes[1].capacity.amount[0] = 8;
+            REQUIRE_OK(adl_policy_new("rank", &w.policy));
+            adl_cluster_options options = {.size = sizeof options,
+                                           .resource_names = resources,
+                                           .resource_count = 2,
+                                           .nodes = w.nodes,
+                                           .node_count = 2,
+                                           .policy = w.policy,
+                                           .shared_models = shared};
+            REQUIRE_OK(adl_cluster_new(&options, &w.cluster));
+            bool larger = types == 2 && shared;
+            int job = submit(&w, "first", 0, true), limited = -1;
+            adl_job_spec spec = {.size = sizeof spec,
+                                 .name = "limited",
+                                 .request = {{1}},
+                                 .max_replicas = 1,
+                                 .preemptible = true};
+            CHECK_OK(adl_cluster_submit(w.cluster, &spec, &limited));
+            CHECK_INT(adl_cluster_most_replicas(w.cluster, job), larger ? 2 : 1);
+            CHECK_INT(adl_cluster_most_replicas(w.cluster, limited), 1);
+            adl_job_report report = {.size = sizeof report,
+                                     .limits = {.max_batch_size = 24, .min_local_bsz = 16}};
+            CHECK_OK(adl_cluster_report(w.cluster, job,
+                                        &report)); /* less than two of its least batches */
+            CHECK_INT(adl_cluster_most_replicas(w.cluster, job), 1);
+            close_world(&w);
+        }
+}
+
 TEST(a_lost_node_loses_its_jobs_the_newest_first)
 {
     world w;

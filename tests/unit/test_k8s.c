@@ -311,14 +311,18 @@ TEST(a_node_that_is_lost_takes_its_pods_along)
         if (strcmp(nodes[1].resource_names[r], "pods") == 0)
             CHECK_INT(nodes[1].resource_amounts[r], 109);
     }
-    adlt_fake_put(&s->fake, "/api/v1/nodes/b", "{\"spec\":{\"unschedulable\":true}}");
+    adlt_fake_put(&s->fake, "/api/v1/nodes/b",
+                  "{\"metadata\":{\"labels\":{\"nvidia.com/gpu.product\":\"NVIDIA-A100\"}},"
+                  "\"spec\":{\"unschedulable\":true}}");
     for (int i = 0; i < 6000; i++) {
         REQUIRE_OK(s->backend->ops->nodes(s->backend->self, &nodes, &count));
         if (!nodes[1].ready)
             break;
         usleep(10000);
     }
-    CHECK(count == 2 && !nodes[1].ready); /* listed while a pod of ours is there */
+    REQUIRE(count == 2 && !nodes[1].ready); /* listed while a pod of ours is there */
+    CHECK_STR(nodes[0].device_type, "");
+    CHECK_STR(nodes[1].device_type, "NVIDIA-A100");
     CHECK_INT(view(s, "u", 1, 1).state, ADLI_MEMBER_READY);
     adlt_fake_put(&s->fake, "/api/v1/nodes/b",
                   "{\"status\":{\"conditions\":[{\"type\":\"Ready\",\"status\":\"Unknown\"}]}}");

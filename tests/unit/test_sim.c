@@ -111,6 +111,10 @@ TEST(the_switches_of_the_world_do_what_they_say)
     options.pool = true;
     adli_sim_result pool = simulated(&workload, options);
     CHECK(pool.restarts_per_job < event.restarts_per_job);
+    options.learned = true;
+    adli_sim_result learned = simulated(&workload, options);
+    CHECK(learned.restarts_per_job < pool.restarts_per_job);
+    options.learned = false;
     options.resize_delay_s = 0;
     adli_sim_result in_place = simulated(&workload, options);
     CHECK(in_place.avg_jct_s < pool.avg_jct_s);
@@ -129,7 +133,7 @@ TEST(the_switches_of_the_world_do_what_they_say)
     options.seed = 1;
     adli_sim_result other = simulated(&workload, options);
     CHECK(other.avg_jct_s != noisy.avg_jct_s);
-    adli_sim_result *all[] = {&plain, &event,          &pool,  &in_place,
+    adli_sim_result *all[] = {&plain, &event,          &pool,  &learned,      &in_place,
                               &noisy, &free_of_charge, &other, &cheap_changes};
     for (size_t i = 0; i < ADLI_COUNT(all); i++)
         adli_sim_result_fini(all[i]);
