@@ -21,13 +21,9 @@ trap 'exit 1' INT TERM
 
 kit=$PWD/../shared/k8s
 if [ -z "${KUBECONFIG:-}" ]; then
-    [ "$(id -u)" = 0 ] || skip "no KUBECONFIG, and no root to bring a cluster up"
-    [ -x "$kit/up" ] || skip "no KUBECONFIG, and no scripts to bring a cluster up"
-    command -v go >/dev/null || [ -x /usr/local/go/bin/go ] || [ -n "${K8S_DIR:-}" ] || skip "no KUBECONFIG, and no Go to build a cluster with"
     export K8S_DIR=${K8S_DIR:-$PWD/build/k8s}
-    export PATH=$K8S_DIR/bin:/usr/local/go/bin:$PATH
-    [ -e "$K8S_DIR/bin/stamp" ] || "$kit/build" >"$work/build.log" 2>&1 ||
-        skip "the cluster could not be built: $(tail -n 1 "$work/build.log")"
+    tools/build-k8s >"$work/build.log" || skip "no KUBECONFIG, and $(tail -n 1 "$work/build.log")"
+    export PATH=$K8S_DIR/bin:$PATH
     own=1 ours=1
     K8S_NODE_GRACE=${K8S_NODE_GRACE:-40s} "$kit/up" -n 2 ${ADLT_UP:-} >"$work/up.log" 2>&1 || { echo "not ok - up: $(tail -n 1 "$work/up.log")"; exit 1; }
     export KUBECONFIG=$K8S_DIR/kubeconfig
