@@ -39,15 +39,15 @@ static bool find_script(const char *directory, char out[256])
 static int write_job(const char *path, char *const *words, int count, const job_wishes *wishes)
 {
     adli_buf text;
-    adli_jobspec spec = {0};
+    adli_jobfile spec = {0};
     adli_buf_init(&text, ADLI_JOB_FILE_MAX);
     put_job_text(&text, words, count, wishes, true);
     adl_status status = adli_buf_check(&text);
     if (status == ADL_OK) /* what it says must hold together */
-        status = adli_jobspec_parse(path, text.data, text.length, ADLI_DOC_YAML, &spec);
+        status = adli_jobfile_parse(path, text.data, text.length, ADLI_DOC_YAML, &spec);
     if (status == ADL_OK)
         status = adli_file_write(path, text.data, text.length);
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
     adli_buf_fini(&text);
     if (status != ADL_OK)
         return report_error("init", EXIT_USAGE);

@@ -177,14 +177,14 @@ static adl_status apply(editor *e, const char *source, const job_edits *edits)
  * complete, the result. */
 static adl_status check(const adli_doc *doc, const char *edited, void (*note)(const char *line))
 {
-    adli_jobspec spec;
+    adli_jobfile spec;
     char what[300];
-    adl_status status = adli_jobspec_from_doc(doc, &spec);
+    adl_status status = adli_jobfile_from_doc(doc, &spec);
     if (status != ADL_OK && edited) {
         char first[1000];
         snprintf(first, sizeof first, "%s", adl_error());
         snprintf(what, sizeof what, "%.200s (as edited)", doc->name);
-        if (adli_jobspec_parse(what, edited, strlen(edited), ADLI_DOC_JSON, &spec) == ADL_OK)
+        if (adli_jobfile_parse(what, edited, strlen(edited), ADLI_DOC_JSON, &spec) == ADL_OK)
             status = ADL_OK;
         else
             return adli_fail(ADL_EINVAL, "%s", first);
@@ -193,7 +193,7 @@ static adl_status check(const adli_doc *doc, const char *edited, void (*note)(co
         return status;
     for (int i = 0; i < spec.warning_count; i++)
         note(spec.warnings[i]);
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
     return ADL_OK;
 }
 

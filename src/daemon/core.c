@@ -172,7 +172,7 @@ void adli_core_job_free(adli_kept_job *job)
     free(job->before);
     free(job->taken);
     adli_core_free_worlds(job);
-    adli_jobspec_fini(&job->spec);
+    adli_jobfile_fini(&job->spec);
     free(job);
 }
 

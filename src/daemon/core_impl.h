@@ -120,7 +120,7 @@ typedef struct adli_kept_job {
     char uid[ADLI_UID_SIZE], token[ADLI_SECRET_SIZE], secret[ADLI_SECRET_SIZE];
     char id[ADLI_JOB_ID_SIZE];
     const char *ns, *name; /* of spec */
-    adli_jobspec spec;     /* without json */
+    adli_jobfile spec;     /* without json */
     double created_s;
 
     /* under lock */

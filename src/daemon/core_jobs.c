@@ -169,7 +169,7 @@ adl_status adli_core_ask(adli_core *core, const char *ns, const char *name, adli
 
 static adl_status check_pin(const adli_kept_job *job, int replicas)
 {
-    const adli_jobspec *spec = &job->spec;
+    const adli_jobfile *spec = &job->spec;
     if (adl_life_over(&job->row.life) || job->deleted || job->asked == ADLI_ASKED_CANCEL)
         return adli_fail(ADL_ESTATE, "job %s is over", job->id);
     if (replicas == 0)

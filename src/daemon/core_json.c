@@ -85,7 +85,7 @@ static void put_amounts(adli_buf *out, const adli_amounts *amounts)
     adli_jw_close(out, '}');
 }
 
-static void put_what_was_asked(adli_buf *out, const adli_jobspec *spec)
+static void put_what_was_asked(adli_buf *out, const adli_jobfile *spec)
 {
     adli_jw_int(out, "minReplicas", spec->min_replicas);
     adli_jw_number(out, "maxReplicas", spec->max_replicas > 0 ? spec->max_replicas : NAN);

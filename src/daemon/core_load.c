@@ -13,7 +13,7 @@
 
 adl_job_spec adli_core_sched_spec(const adli_core *core, const adli_kept_job *job)
 {
-    const adli_jobspec *spec = &job->spec;
+    const adli_jobfile *spec = &job->spec;
     const adli_config *config = &core->config;
     int fixed = spec->max_replicas > 0   ? spec->max_replicas
                 : spec->min_replicas > 1 ? spec->min_replicas
@@ -114,7 +114,7 @@ static adl_status read_job(adli_core *core, const adli_store_job *from, adli_kep
     snprintf(job->uid, sizeof job->uid, "%s", from->uid);
     snprintf(job->token, sizeof job->token, "%s", from->token);
     snprintf(job->secret, sizeof job->secret, "%s", from->secret);
-    adl_status status = adli_jobspec_parse("stored job file", from->spec, strlen(from->spec),
+    adl_status status = adli_jobfile_parse("stored job file", from->spec, strlen(from->spec),
                                            ADLI_DOC_JSON, &job->spec);
     if (status != ADL_OK)
         return status;

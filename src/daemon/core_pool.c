@@ -20,7 +20,7 @@ static const double save_every_s = 30;
  * program: the command's words up to the first that is neither an option nor an interpreter. */
 void adli_core_application(const adli_kept_job *job, char out[ADLI_APPLICATION_SIZE])
 {
-    const adli_jobspec *spec = &job->spec;
+    const adli_jobfile *spec = &job->spec;
     for (size_t i = 0; i < spec->labels.count; i++)
         if (strcmp(spec->labels.items[i].name, "adaptdl/application") == 0) {
             snprintf(out, ADLI_APPLICATION_SIZE, "%s label %s", job->ns,

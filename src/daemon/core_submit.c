@@ -82,7 +82,7 @@ static adl_status take_uid(const char *given, char *out)
 }
 
 /* generateName and five characters that make no words. */
-static adl_status generate_name(adli_core *core, adli_jobspec *spec)
+static adl_status generate_name(adli_core *core, adli_jobfile *spec)
 {
     static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";
     size_t length = strlen(spec->generate_name);
@@ -117,7 +117,7 @@ static adl_status generate_name(adli_core *core, adli_jobspec *spec)
 
 static adl_status name_job(adli_core *core, adli_kept_job *job)
 {
-    adli_jobspec *spec = &job->spec;
+    adli_jobfile *spec = &job->spec;
     adl_status status = ADL_OK;
     if (!*spec->name)
         status = generate_name(core, spec);
@@ -177,7 +177,7 @@ static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_
     if (!job)
         return adli_fail_memory("job");
     job->number = job->reports_restart = -1;
-    adl_status status = adli_jobspec_parse("job file", body, length,
+    adl_status status = adli_jobfile_parse("job file", body, length,
                                            yaml ? ADLI_DOC_YAML : ADLI_DOC_JSON, &job->spec);
     if (status == ADL_OK)
         status = *job->spec.uid ? take_uid(job->spec.uid, job->uid) : make_uid(job->uid);
@@ -192,7 +192,7 @@ static adl_status new_job(const char *body, size_t length, bool yaml, adli_kept_
     return status;
 }
 
-static void put_warnings(const adli_jobspec *spec, adli_buf *out)
+static void put_warnings(const adli_jobfile *spec, adli_buf *out)
 {
     if (spec->warning_count == 0)
         return;

@@ -103,10 +103,10 @@ static adl_status watch_jobs(adli_operator *op)
 
 static bool valid(const adli_operator_job *job)
 {
-    adli_jobspec spec = {0};
-    bool fine = job->file && adli_jobspec_parse("job", job->file, strlen(job->file), ADLI_DOC_JSON,
+    adli_jobfile spec = {0};
+    bool fine = job->file && adli_jobfile_parse("job", job->file, strlen(job->file), ADLI_DOC_JSON,
                                                 &spec) == ADL_OK;
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
     return fine;
 }
 

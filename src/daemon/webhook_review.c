@@ -38,18 +38,18 @@ static bool namespace_fine(const char *ns)
 
 static void check_job(const json_t *object, verdict *v)
 {
-    adli_jobspec spec = {0};
+    adli_jobfile spec = {0};
     adli_buf file;
     adli_buf_init(&file, FILE_MAX);
     adl_status status = adli_job_file(object, &file);
     if (status == ADL_OK)
-        status = adli_jobspec_parse("job", file.data, file.length, ADLI_DOC_JSON, &spec);
+        status = adli_jobfile_parse("job", file.data, file.length, ADLI_DOC_JSON, &spec);
     if (status == ADL_EINVAL) {
         const char *text = adl_error();
         const char *after = strncmp(text, "job:1: ", 7) == 0 ? text + 7 : text; /* its one line */
         refuse(v, after);
     }
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
     adli_buf_fini(&file);
 }
 

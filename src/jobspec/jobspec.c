@@ -116,7 +116,7 @@ static adl_status read_generate_name(const adli_field *metadata, char **out)
 }
 
 /* Job files that were stored when nobody read it may have anything there: only a text counts. */
-static adl_status read_uid(const adli_field *metadata, adli_jobspec *out)
+static adl_status read_uid(const adli_field *metadata, adli_jobfile *out)
 {
     adli_field field = adli_field_get(metadata, "uid");
     if (!json_is_string(field.value))
@@ -124,7 +124,7 @@ static adl_status read_uid(const adli_field *metadata, adli_jobspec *out)
     return adli_keep(&out->uid, json_string_value(field.value));
 }
 
-static adl_status read_metadata(const adli_field *root, adli_jobspec *out)
+static adl_status read_metadata(const adli_field *root, adli_jobfile *out)
 {
     static const char *const known[] = {
         "name", "generateName", "namespace", "labels", "annotations", "uid",
@@ -184,7 +184,7 @@ static adl_status read_suspend(const adli_field *spec, int *out)
                                  adli_show(text, shown, sizeof shown));
 }
 
-static adl_status read_spec(const adli_field *root, adli_jobspec *out)
+static adl_status read_spec(const adli_field *root, adli_jobfile *out)
 {
     static const char *const known[] = {"minReplicas", "maxReplicas", "preemptible", "maxRetries",
                                         "priority",    "suspend",     "template"};
@@ -252,9 +252,9 @@ static adl_status keep_json(const adli_field *root, char **out)
     return status;
 }
 
-static adl_status defaults(adli_jobspec *out)
+static adl_status defaults(adli_jobfile *out)
 {
-    *out = (adli_jobspec){.preemptible = true, .priority = 1, .max_retries = -1, .grace_s = -1};
+    *out = (adli_jobfile){.preemptible = true, .priority = 1, .max_retries = -1, .grace_s = -1};
     char **const texts[] = {&out->name,      &out->generate_name, &out->uid,
                             &out->container, &out->image,         &out->working_dir};
     adl_status status = adli_keep(&out->ns, "default");
@@ -263,7 +263,7 @@ static adl_status defaults(adli_jobspec *out)
     return status;
 }
 
-adl_status adli_jobspec_from_doc(const adli_doc *doc, adli_jobspec *out)
+adl_status adli_jobfile_from_doc(const adli_doc *doc, adli_jobfile *out)
 {
     static const char *const known[] = {"apiVersion", "kind", "metadata", "spec", "status"};
     adli_field root = adli_doc_root(doc);
@@ -281,14 +281,14 @@ adl_status adli_jobspec_from_doc(const adli_doc *doc, adli_jobspec *out)
     if (status == ADL_OK)
         status = keep_json(&root, &out->json);
     if (status != ADL_OK)
-        adli_jobspec_fini(out);
+        adli_jobfile_fini(out);
     return status;
 }
 
-adl_status adli_pod_parse(const char *source, const char *json, size_t length, adli_jobspec *out)
+adl_status adli_pod_parse(const char *source, const char *json, size_t length, adli_jobfile *out)
 {
     adli_doc doc;
-    *out = (adli_jobspec){0};
+    *out = (adli_jobfile){0};
     adl_status status = adli_doc_parse(source, json, length, ADLI_DOC_JSON, &doc);
     if (status != ADL_OK)
         return status;
@@ -298,39 +298,39 @@ adl_status adli_pod_parse(const char *source, const char *json, size_t length, a
         status = adli_pod_read(&root, out);
     adli_doc_fini(&doc);
     if (status != ADL_OK)
-        adli_jobspec_fini(out);
+        adli_jobfile_fini(out);
     return status;
 }
 
-adl_status adli_jobspec_parse(const char *source, const char *text, size_t length,
-                              adli_doc_format format, adli_jobspec *out)
+adl_status adli_jobfile_parse(const char *source, const char *text, size_t length,
+                              adli_doc_format format, adli_jobfile *out)
 {
     adli_doc doc;
-    *out = (adli_jobspec){0};
+    *out = (adli_jobfile){0};
     if (length > ADLI_JOB_FILE_MAX)
         return adli_fail(ADL_EINVAL, "%s: %zu bytes long, at most %d are allowed", source, length,
                          ADLI_JOB_FILE_MAX);
     adl_status status = adli_doc_parse(source, text, length, format, &doc);
     if (status != ADL_OK)
         return status;
-    status = adli_jobspec_from_doc(&doc, out);
+    status = adli_jobfile_from_doc(&doc, out);
     adli_doc_fini(&doc);
     return status;
 }
 
-adl_status adli_jobspec_load(const char *path, adli_jobspec *out)
+adl_status adli_jobfile_load(const char *path, adli_jobfile *out)
 {
     adli_doc doc;
-    *out = (adli_jobspec){0};
+    *out = (adli_jobfile){0};
     adl_status status = adli_doc_load(path, ADLI_JOB_FILE_MAX, &doc);
     if (status != ADL_OK)
         return status;
-    status = adli_jobspec_from_doc(&doc, out);
+    status = adli_jobfile_from_doc(&doc, out);
     adli_doc_fini(&doc);
     return status;
 }
 
-void adli_jobspec_fini(adli_jobspec *spec)
+void adli_jobfile_fini(adli_jobfile *spec)
 {
     char *const texts[] = {spec->name,      spec->generate_name, spec->ns,          spec->uid,
                            spec->container, spec->image,         spec->working_dir, spec->json};
@@ -347,5 +347,5 @@ void adli_jobspec_fini(adli_jobspec *spec)
     for (int i = 0; i < spec->warning_count; i++)
         free(spec->warnings[i]);
     free(spec->warnings);
-    *spec = (adli_jobspec){0};
+    *spec = (adli_jobfile){0};
 }

@@ -1,7 +1,7 @@
 /* Job files: kind AdaptDLJob, the same file that Kubernetes takes, read and checked into a plain
  * struct. docs/jobs.md describes every field. What belongs to Kubernetes alone is listed in
  * warnings; what nobody knows is an error that names line and field and suggests the nearest known
- * one. Threads: none of this is shared. Nothing blocks but adli_jobspec_load, on its file. */
+ * one. Threads: none of this is shared. Nothing blocks but adli_jobfile_load, on its file. */
 #ifndef ADLI_JOBSPEC_H
 #define ADLI_JOBSPEC_H
 
@@ -39,7 +39,7 @@ typedef struct adli_amounts {
 } adli_amounts;
 
 /* All texts are the struct's own. */
-typedef struct adli_jobspec {
+typedef struct adli_jobfile {
     char *name;          /* "" when generate_name is used */
     char *generate_name; /* "" when name is given; the server adds ADLI_GENERATED characters */
     char *ns;            /* "default" when not given */
@@ -68,15 +68,15 @@ typedef struct adli_jobspec {
     int warning_count;
     char *
         json; /* what was submitted: compact, keys sorted, NUL-terminated; parses to the same job */
-} adli_jobspec;
+} adli_jobfile;
 
 /* Reads and checks a job file of length bytes. source names it in messages. On failure (EINVAL)
- * *out is empty, and adli_jobspec_fini harmless. */
-ADL_MUST adl_status adli_jobspec_parse(const char *source, const char *text, size_t length,
-                                       adli_doc_format format, adli_jobspec *out);
-ADL_MUST adl_status adli_jobspec_load(const char *path, adli_jobspec *out);
-ADL_MUST adl_status adli_jobspec_from_doc(const adli_doc *doc, adli_jobspec *out);
-void adli_jobspec_fini(adli_jobspec *spec);
+ * *out is empty, and adli_jobfile_fini harmless. */
+ADL_MUST adl_status adli_jobfile_parse(const char *source, const char *text, size_t length,
+                                       adli_doc_format format, adli_jobfile *out);
+ADL_MUST adl_status adli_jobfile_load(const char *path, adli_jobfile *out);
+ADL_MUST adl_status adli_jobfile_from_doc(const adli_doc *doc, adli_jobfile *out);
+void adli_jobfile_fini(adli_jobfile *spec);
 
 /* A lower-case DNS label: [a-z0-9]([-a-z0-9]*[a-z0-9])?, at most 63. */
 bool adli_name_valid(const char *name);

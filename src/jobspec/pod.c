@@ -21,7 +21,7 @@ enum {
     GRACE_MAX_S = 86400,
 };
 
-adl_status adli_warn(adli_jobspec *spec, const adli_field *field, const char *text)
+adl_status adli_warn(adli_jobfile *spec, const adli_field *field, const char *text)
 {
     char path[256], line[512];
     if (spec->warning_count == WARNINGS_MAX)
@@ -38,7 +38,7 @@ adl_status adli_warn(adli_jobspec *spec, const adli_field *field, const char *te
     return ADL_OK;
 }
 
-adl_status adli_members_check(adli_jobspec *spec, const adli_field *object,
+adl_status adli_members_check(adli_jobfile *spec, const adli_field *object,
                               const char *const *known, size_t used, size_t count)
 {
     adl_status status = adli_field_object(object);
@@ -81,7 +81,7 @@ static adl_status expanded(const adli_field *field, const char *text, const adli
     return adli_fail_memory("a text");
 }
 
-static adl_status read_variable(const adli_field *entry, adli_jobspec *out)
+static adl_status read_variable(const adli_field *entry, adli_jobfile *out)
 {
     static const char *const known[] = {"name", "value", "valueFrom"};
     const char *name, *value = "";
@@ -109,7 +109,7 @@ static adl_status read_variable(const adli_field *entry, adli_jobspec *out)
     return status;
 }
 
-static adl_status read_env(const adli_field *container, adli_jobspec *out)
+static adl_status read_env(const adli_field *container, adli_jobfile *out)
 {
     adli_field env = adli_field_get(container, "env");
     adli_field from = adli_field_get(container, "envFrom");
@@ -127,7 +127,7 @@ static adl_status read_env(const adli_field *container, adli_jobspec *out)
 }
 
 /* Appends the list under key to argv. */
-static adl_status read_arguments(const adli_field *container, const char *key, adli_jobspec *out)
+static adl_status read_arguments(const adli_field *container, const char *key, adli_jobfile *out)
 {
     adli_field list = adli_field_get(container, key);
     if (!adli_field_given(&list))
@@ -155,7 +155,7 @@ static adl_status read_arguments(const adli_field *container, const char *key, a
     return status;
 }
 
-static adl_status read_command(const adli_field *container, adli_jobspec *out)
+static adl_status read_command(const adli_field *container, adli_jobfile *out)
 {
     adl_status status = read_arguments(container, "command", out);
     out->command_count = out->argc;
@@ -188,7 +188,7 @@ static adl_status read_command(const adli_field *container, adli_jobspec *out)
 /* ---- resources ---- */
 
 /* What is limited but not requested is requested too; a request is at most the limit. */
-static adl_status join_limits(const adli_field *resources, adli_jobspec *out)
+static adl_status join_limits(const adli_field *resources, adli_jobfile *out)
 {
     adl_status status = ADL_OK;
     adli_field requests = adli_field_get(resources, "requests");
@@ -210,7 +210,7 @@ static adl_status join_limits(const adli_field *resources, adli_jobspec *out)
     return status;
 }
 
-static adl_status read_resources(const adli_field *container, adli_jobspec *out)
+static adl_status read_resources(const adli_field *container, adli_jobfile *out)
 {
     static const char *const known[] = {"requests", "limits", "claims"};
     adli_field resources = adli_field_get(container, "resources");
@@ -228,7 +228,7 @@ static adl_status read_resources(const adli_field *container, adli_jobspec *out)
 
 /* ---- containers ---- */
 
-static adl_status read_names(const adli_field *container, adli_jobspec *out)
+static adl_status read_names(const adli_field *container, adli_jobfile *out)
 {
     adli_field name = adli_field_get(container, "name");
     adli_field image = adli_field_get(container, "image");
@@ -254,7 +254,7 @@ static adl_status read_names(const adli_field *container, adli_jobspec *out)
     return status;
 }
 
-static adl_status read_container(const adli_field *container, adli_jobspec *out)
+static adl_status read_container(const adli_field *container, adli_jobfile *out)
 {
     static const char *const known[] = {
         "name", "image", "command", "args", "env", "envFrom", "workingDir", "resources",
@@ -273,7 +273,7 @@ static adl_status read_container(const adli_field *container, adli_jobspec *out)
     return status == ADL_OK ? read_resources(container, out) : status;
 }
 
-static adl_status read_containers(const adli_field *pod, adli_jobspec *out)
+static adl_status read_containers(const adli_field *pod, adli_jobfile *out)
 {
     adli_field containers = adli_field_get(pod, "containers");
     adl_status status = adli_field_array(&containers, 1, CONTAINERS_MAX, "containers");
@@ -290,7 +290,7 @@ static adl_status read_containers(const adli_field *pod, adli_jobspec *out)
     return status;
 }
 
-static adl_status read_pod(const adli_field *pod, adli_jobspec *out)
+static adl_status read_pod(const adli_field *pod, adli_jobfile *out)
 {
     static const char *const known[] = {
         "containers", "terminationGracePeriodSeconds",
@@ -313,7 +313,7 @@ static adl_status read_pod(const adli_field *pod, adli_jobspec *out)
     return status == ADL_OK ? read_containers(pod, out) : status;
 }
 
-adl_status adli_pod_read(const adli_field *template, adli_jobspec *out)
+adl_status adli_pod_read(const adli_field *template, adli_jobfile *out)
 {
     static const char *const known[] = {"spec", "metadata"};
     adl_status status = adli_members_check(out, template, known, 1, ADLI_COUNT(known));

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check(const adli_jobspec *spec)
+static void check(const adli_jobfile *spec)
 {
     if (!!*spec->name == !!*spec->generate_name || (*spec->name && !adli_name_valid(spec->name)) ||
         !adli_name_valid(spec->ns) || !adli_name_valid(spec->container))
@@ -23,10 +23,10 @@ static void check(const adli_jobspec *spec)
             abort();
 }
 
-static void check_again(const adli_jobspec *spec)
+static void check_again(const adli_jobfile *spec)
 {
-    adli_jobspec again;
-    if (adli_jobspec_parse("again", spec->json, strlen(spec->json), ADLI_DOC_JSON, &again) !=
+    adli_jobfile again;
+    if (adli_jobfile_parse("again", spec->json, strlen(spec->json), ADLI_DOC_JSON, &again) !=
             ADL_OK ||
         strcmp(again.json, spec->json) != 0 || again.argc != spec->argc ||
         again.requests.count != spec->requests.count || again.env.count != spec->env.count)
@@ -34,19 +34,19 @@ static void check_again(const adli_jobspec *spec)
     for (int i = 0; i < spec->requests.count; i++)
         if (adli_amounts_get(&again.requests, spec->requests.names[i]) != spec->requests.amounts[i])
             abort();
-    adli_jobspec_fini(&again);
+    adli_jobfile_fini(&again);
 }
 
 static void try_format(const char *text, size_t size, adli_doc_format format)
 {
-    adli_jobspec spec;
-    if (adli_jobspec_parse("fuzz", text, size, format, &spec) == ADL_OK) {
+    adli_jobfile spec;
+    if (adli_jobfile_parse("fuzz", text, size, format, &spec) == ADL_OK) {
         check(&spec);
         check_again(&spec);
     } else if (strncmp(adl_error(), "fuzz:", 5) != 0 || strchr(adl_error(), '\n')) {
         abort();
     }
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -12,19 +12,19 @@
 #include <ctype.h>
 #include <unistd.h>
 
-static adl_status parse(const char *text, adli_jobspec *out)
+static adl_status parse(const char *text, adli_jobfile *out)
 {
-    return adli_jobspec_parse("job.yaml", text, strlen(text), ADLI_DOC_YAML, out);
+    return adli_jobfile_parse("job.yaml", text, strlen(text), ADLI_DOC_YAML, out);
 }
 
 static void refused(const char *text, const char *why)
 {
-    adli_jobspec spec;
+    adli_jobfile spec;
     adl_status status = parse(text, &spec);
     if (status != ADL_EINVAL || !strstr(adl_error(), why) || strchr(adl_error(), '\n'))
         ADLT_FAIL("%s: status %d, \"%s\", wanted \"%s\"", text, status, adl_error(), why);
     CHECK(!spec.name && !spec.argv);
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
 }
 
 /* A whole job, one field a line: the line, the field's path in messages, and values that are wrong
@@ -125,7 +125,7 @@ static void build(size_t changed, const char *value, adli_buf *out)
 TEST(a_whole_job_is_read)
 {
     adli_buf text;
-    adli_jobspec s;
+    adli_jobfile s;
     adli_buf_init(&text, 1 << 16);
     build(0, NULL, &text);
     REQUIRE_OK(parse(text.data, &s));
@@ -153,12 +153,12 @@ TEST(a_whole_job_is_read)
     static const char start[] =
         "{\"apiVersion\":\"adaptdl.petuum.com/v1\",\"kind\":\"AdaptDLJob\",";
     CHECK(strncmp(s.json, start, strlen(start)) == 0);
-    adli_jobspec again;
-    REQUIRE_OK(adli_jobspec_parse("job.json", s.json, strlen(s.json), ADLI_DOC_JSON, &again));
+    adli_jobfile again;
+    REQUIRE_OK(adli_jobfile_parse("job.json", s.json, strlen(s.json), ADLI_DOC_JSON, &again));
     CHECK_STR(again.json, s.json);
     CHECK_INT(adli_amounts_get(&again.requests, "memory"), 3LL << 29);
-    adli_jobspec_fini(&again);
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&again);
+    adli_jobfile_fini(&s);
     adli_buf_fini(&text);
 }
 
@@ -169,7 +169,7 @@ TEST(canonical_json_gives_the_same_job)
                                           "0.7"};
     for (size_t i = 0; i < ADLI_COUNT(amounts); i++) {
         char text[512];
-        adli_jobspec one, two;
+        adli_jobfile one, two;
         snprintf(text, sizeof text,
                  "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata: {name: a}\n"
                  "status: [1.7976931348623157e308, 5e-324, -0.0, \"\\x01\\u2028\"]\n"
@@ -177,17 +177,17 @@ TEST(canonical_json_gives_the_same_job)
                  "{requests: {cpu: %s}}}]}}}\n",
                  amounts[i]);
         REQUIRE_OK(parse(text, &one));
-        REQUIRE_OK(adli_jobspec_parse("j", one.json, strlen(one.json), ADLI_DOC_JSON, &two));
+        REQUIRE_OK(adli_jobfile_parse("j", one.json, strlen(one.json), ADLI_DOC_JSON, &two));
         CHECK_STR(two.json, one.json);
         CHECK_INT(adli_amounts_get(&two.requests, "cpu"), adli_amounts_get(&one.requests, "cpu"));
-        adli_jobspec_fini(&one);
-        adli_jobspec_fini(&two);
+        adli_jobfile_fini(&one);
+        adli_jobfile_fini(&two);
     }
 }
 
 TEST(the_seed_job_is_read)
 {
-    adli_jobspec s;
+    adli_jobfile s;
     REQUIRE_OK(parse("apiVersion: adaptdl.petuum.com/v1\n"
                      "kind: AdaptDLJob\n"
                      "metadata:\n"
@@ -206,7 +206,7 @@ TEST(the_seed_job_is_read)
     CHECK_STR(s.ns, "default");
     CHECK(s.min_replicas == 0 && s.max_replicas == 0 && s.preemptible && s.max_retries == -1);
     CHECK(s.grace_s == -1 && s.argc == 2 && s.requests.count == 0 && s.warning_count == 0);
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&s);
 }
 
 /* The message begins with the line and names the field, or one inside it. */
@@ -220,7 +220,7 @@ static bool names(const char *error, size_t line, const char *path)
 
 static void try_value(size_t i, const char *value, adli_buf *text)
 {
-    adli_jobspec spec;
+    adli_jobfile spec;
     build(i, value, text);
     /* The line of what is left out is that of its parent. */
     size_t line = i + 1;
@@ -233,7 +233,7 @@ static void try_value(size_t i, const char *value, adli_buf *text)
     if (status != ADL_EINVAL || !names(adl_error(), line, lines[i].path))
         ADLT_FAIL("%s := %s: status %d, %s", lines[i].path, value, status,
                   status ? adl_error() : "taken");
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
 
     /* The same document as JSON: the same field is named. */
     adli_doc doc;
@@ -241,10 +241,10 @@ static void try_value(size_t i, const char *value, adli_buf *text)
         return; /* NUL: not even a document */
     char *json = json_dumps(doc.root, JSON_INDENT(1));
     REQUIRE(json);
-    status = adli_jobspec_parse("job.json", json, strlen(json), ADLI_DOC_JSON, &spec);
+    status = adli_jobfile_parse("job.json", json, strlen(json), ADLI_DOC_JSON, &spec);
     if (status != ADL_EINVAL || !strstr(adl_error(), lines[i].path))
         ADLT_FAIL("%s := %s as JSON: %s", lines[i].path, value, adl_error());
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
     free(json);
     adli_doc_fini(&doc);
 }
@@ -335,16 +335,16 @@ TEST(what_fields_say_together)
     refused("a: \"x\\0y\"\n", "job.yaml:1: a string with a NUL byte");
     refused("[]", "job.yaml:1: the document: expected a mapping, got a list");
     refused("~", "the document: expected a mapping, got null");
-    adli_jobspec s;
+    adli_jobfile s;
     REQUIRE_OK(parse(MAIN "args: [echo, hi], image: ~}]}}}\n", &s));
     CHECK(s.argc == 2 && s.command_count == 0 && s.warning_count == 1);
     CHECK(strstr(s.warnings[0], "containers[0].command: is missing: args are run as the command"));
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&s);
 }
 
 TEST(what_only_kubernetes_has_is_ignored_and_said)
 {
-    adli_jobspec s;
+    adli_jobfile s;
     REQUIRE_OK(
         parse("apiVersion: adaptdl.petuum.com/v1\n"
               "kind: AdaptDLJob\n"
@@ -380,12 +380,12 @@ TEST(what_only_kubernetes_has_is_ignored_and_said)
         if (!there)
             ADLT_FAIL("no warning \"%s\"", wanted[i]);
     }
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&s);
 }
 
 TEST(variables_are_replaced_as_kubernetes_does)
 {
-    adli_jobspec s;
+    adli_jobfile s;
     REQUIRE_OK(
         parse(MAIN "command: [sh, -c, 'echo $(A) $(B) $$(A) $(NO) $HOME $( $x $(A'],"
                    "args: ['$(B)$(B)', '$'], env: [{name: A, value: 'x'}, {name: B, value: "
@@ -397,7 +397,7 @@ TEST(variables_are_replaced_as_kubernetes_does)
     CHECK_INT(s.env.count, 4);
     CHECK_STR(adli_pairs_get(&s.env, "A"), "y$");
     CHECK_STR(adli_pairs_get(&s.env, "E"), "");
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&s);
 }
 
 /* ---- files made to harm ---- */
@@ -421,12 +421,12 @@ TEST(large_files_and_long_strings)
     int fd = mkstemp(path);
     REQUIRE(fd >= 0);
     close(fd);
-    adli_jobspec s;
+    adli_jobfile s;
     CHECK_OK(adli_file_write(path, text, strlen(text)));
-    CHECK_FAILS(adli_jobspec_load(path, &s), ADL_EINVAL, "larger than the limit of 1048576 bytes");
+    CHECK_FAILS(adli_jobfile_load(path, &s), ADL_EINVAL, "larger than the limit of 1048576 bytes");
     CHECK(strstr(adl_error(), path));
     unlink(path);
-    CHECK_FAILS(adli_jobspec_load("/nowhere/job.yaml", &s), ADL_ENOENT, "/nowhere/job.yaml");
+    CHECK_FAILS(adli_jobfile_load("/nowhere/job.yaml", &s), ADL_ENOENT, "/nowhere/job.yaml");
     free(text);
     text = filled(MAIN "command: ['", 'x', 200000, "']}]}}}\n");
     refused(text, "containers[0].command[0]: is 200000 bytes long, at most 131071 are allowed");
@@ -468,18 +468,18 @@ TEST(bombs_cycles_and_depth)
     refused(HEAD "spec: {template: \xff}\n", "job.yaml:4: not YAML text");
     refused(HEAD "---\n" HEAD, "job.yaml:4: a second document");
     adli_buf_fini(&text);
-    adli_jobspec s;
+    adli_jobfile s;
     REQUIRE_OK(parse(HEAD "spec: {template: {spec: {containers: [{name: main, command: &c [a, b], "
                           "args: *c}]}}}\n",
                      &s));
     CHECK_INT(s.argc, 4);
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&s);
 }
 
 TEST(too_many_of_anything)
 {
     adli_buf text;
-    adli_jobspec s;
+    adli_jobfile s;
     adli_buf_init(&text, 1 << 20);
     adli_buf_puts(&text, MAIN "command: [");
     for (int i = 0; i < 4097; i++)
@@ -502,7 +502,7 @@ TEST(too_many_of_anything)
     adli_buf_fini(&text);
     CHECK_OK(parse(MAIN "command: [a]}, {}, {}, {}, {}, {}, {}, {}]}}}\n", &s));
     CHECK_INT(s.warning_count, 7);
-    adli_jobspec_fini(&s);
+    adli_jobfile_fini(&s);
 }
 
 TEST(names_and_labels)
@@ -540,11 +540,11 @@ TEST(any_allocation_may_fail)
     adli_buf_puts(&text, "status: {}\n");
     json_set_alloc_funcs(counted_malloc, free);
     for (int64_t nth = 1;; nth++) {
-        adli_jobspec spec;
+        adli_jobfile spec;
         adli_mem_fail_at(nth);
         adl_status status = parse(text.data, &spec);
         adli_mem_fail_at(0);
-        adli_jobspec_fini(&spec);
+        adli_jobfile_fini(&spec);
         if (status == ADL_OK)
             break;
         failures++;

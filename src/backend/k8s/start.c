@@ -39,9 +39,9 @@ static adl_status find_owner(work *w)
             return status;
         pod = w->owner.pod ? w->owner.pod : "";
     } else {
-        adli_jobspec spec = {0};
+        adli_jobfile spec = {0};
         adl_status status = adli_pod_parse("pod template", pod, strlen(pod), &spec);
-        adli_jobspec_fini(&spec);
+        adli_jobfile_fini(&spec);
         if (status != ADL_OK)
             return status;
         snprintf(w->owner.ns, sizeof w->owner.ns, "%s", self->ns);

@@ -113,7 +113,7 @@ static adl_status add_variable(run *out, const mapping *map, const char *name, c
 }
 
 /* "NAME=value" or "NAME". */
-static bool sets(const adli_jobspec *spec, const char *entry)
+static bool sets(const adli_jobfile *spec, const char *entry)
 {
     size_t length = strcspn(entry, "=");
     for (size_t i = 0; i < spec->env.count; i++)
@@ -123,7 +123,7 @@ static bool sets(const adli_jobspec *spec, const char *entry)
     return false;
 }
 
-static adl_status add_entries(run *out, const adli_jobspec *unless, const char *const *entries)
+static adl_status add_entries(run *out, const adli_jobfile *unless, const char *const *entries)
 {
     adl_status status = ADL_OK;
     for (int i = 0; status == ADL_OK && entries && entries[i]; i++) {
@@ -138,7 +138,7 @@ static adl_status add_entries(run *out, const adli_jobspec *unless, const char *
 }
 
 /* The pod's own variables, then ours, which win: the later of two counts. */
-static adl_status make_env(const adli_start *start, const adli_jobspec *spec, const mapping *map,
+static adl_status make_env(const adli_start *start, const adli_jobfile *spec, const mapping *map,
                            run *out)
 {
     adl_status status = ADL_OK;
@@ -165,7 +165,7 @@ static adl_status make_env(const adli_start *start, const adli_jobspec *spec, co
 
 /* workingDir as in an image: mapped; one that exists nowhere is made below the source. Without one the
  * job starts in its source. */
-static adl_status make_workdir(const adli_jobspec *spec, const mapping *map, run *out)
+static adl_status make_workdir(const adli_jobfile *spec, const mapping *map, run *out)
 {
     const char *dir = spec->working_dir;
     struct stat info;
@@ -206,7 +206,7 @@ static adl_status make_mapping(const local *self, const char *uid, mapping *map)
 
 adl_status adli_local_run(const local *self, const adli_start *start, run *out)
 {
-    adli_jobspec spec = {0};
+    adli_jobfile spec = {0};
     const char *pod = start->pod ? start->pod : "";
     adl_status status = adli_pod_parse("pod template", pod, strlen(pod), &spec);
     mapping *map = status == ADL_OK ? adli_calloc(1, sizeof *map) : NULL;
@@ -224,7 +224,7 @@ adl_status adli_local_run(const local *self, const adli_start *start, run *out)
         out->devices = (int)adli_amounts_get(&spec.requests, "nvidia.com/gpu");
     }
     free(map);
-    adli_jobspec_fini(&spec);
+    adli_jobfile_fini(&spec);
     return status;
 }
 
