@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -151,6 +152,8 @@ static inline void *adlt_kube_accept(void *user)
         int fd = accept(server->fd, NULL, NULL);
         if (fd < 0)
             continue;
+        /* an answer is several writes, which are not to wait for each other's acknowledgement */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
         adlt_kube_connection *connection = calloc(1, sizeof *connection);
         *connection = (adlt_kube_connection){server, fd};
         server->fds[server->count] = fd;

@@ -171,8 +171,10 @@ static adl_status sort_jobs(adli_operator *op)
     }
     qsort(all, count, sizeof(adli_operator_job *), by_creation);
     TAILQ_INIT(&op->jobs);
-    for (i = 0; i < count; i++)
+    for (i = 0; i < count; i++) {
         TAILQ_INSERT_TAIL(&op->jobs, all[i], link);
+        adli_operator_queue(op, all[i]);
+    }
     free(all);
     return ADL_OK;
 }
@@ -298,10 +300,8 @@ adl_status adli_operator_new(const adli_operator_options *options, adli_operator
         return adli_fail_memory("operator");
     op->config = options->config;
     op->state_dir = adli_strdup(options->state_dir);
-    TAILQ_INIT(&op->jobs);
-    pthread_mutex_init(&op->lock, NULL);
     adli_operator_mirror_init(op);
-    adl_status status = adli_cond_init(&op->news);
+    adl_status status = adli_operator_jobs_init(op);
     if (status == ADL_OK && !op->state_dir)
         status = adli_fail_memory("operator");
     if (status == ADL_OK)
@@ -389,8 +389,7 @@ void adli_operator_free(adli_operator *op)
     adli_kube_watch_free(op->watch);
     adli_lease_free(op->lease);
     adli_kube_close(op->kube);
-    while (!TAILQ_EMPTY(&op->jobs))
-        adli_operator_job_drop(op, TAILQ_FIRST(&op->jobs));
+    adli_operator_jobs_fini(op);
     adli_outfit_fini(&op->outfit);
     explicit_bzero(op->key, sizeof op->key);
     free(op->calls);
@@ -398,7 +397,5 @@ void adli_operator_free(adli_operator *op)
     free(op->owner_uid);
     free(op->ns);
     free(op->state_dir);
-    pthread_cond_destroy(&op->news);
-    pthread_mutex_destroy(&op->lock);
     free(op);
 }

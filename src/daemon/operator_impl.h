@@ -4,6 +4,7 @@
 
 #include "backend/k8s/k8s.h"
 #include "base/buf.h"
+#include "daemon/index.h"
 #include "daemon/operator.h"
 #include "daemon/webhook.h"
 #include "kube/kube.h"
@@ -59,17 +60,19 @@ ADL_MUST adl_status adli_outfit_dress(const adli_outfit *outfit, json_t *templat
 
 /* ---- operator_jobs.c ---- */
 typedef struct adli_operator_job {
-    TAILQ_ENTRY(adli_operator_job) link;
+    TAILQ_ENTRY(adli_operator_job) link, todo;
+    struct adli_operator_jobs *queue; /* its todo is in; NULL: none */
+    adli_index_link by_uid;
     char uid[64], ns[64], name[64];
     int64_t generation;
     char *file, *pod;  /* the job file; the template, whole */
     char problem[300]; /* why it can never run; "" */
     json_t *object;    /* until it was loaded */
     bool seen, gone;
-    bool taken;  /* the core has it */
-    bool failed; /* the core never will */
-    bool over;   /* the core was told that it is gone */
-    double retry_s;
+    bool taken;    /* the core has it */
+    bool failed;   /* the core never will */
+    bool over;     /* the core was told that it is gone */
+    double due_s;  /* in a queue */
     char told[40]; /* phase and reason of the last event */
 } adli_operator_job;
 
@@ -87,6 +90,10 @@ struct adli_operator {
     pthread_mutex_t lock;
     pthread_cond_t news;
     struct adli_operator_jobs jobs;
+    adli_index by_uid;
+    /* Those with something to be done: now, and those for which it was tried before. Both in the order of due_s. */
+    struct adli_operator_jobs fresh, again;
+    int64_t visits; /* of jobs one by one, for tests */
     bool listed, stopping;
     adli_kube_watch *watch;
     pthread_t thread;
@@ -104,9 +111,14 @@ struct adli_operator {
 };
 
 extern const adli_kube_watch_ops adli_operator_job_ops; /* user: the operator */
+/* The lock, and no jobs. */
+ADL_MUST adl_status adli_operator_jobs_init(adli_operator *op);
+/* Whatever the result of init was. */
+void adli_operator_jobs_fini(adli_operator *op);
 /* Under lock. */
 adli_operator_job *adli_operator_find(adli_operator *op, const char *uid);
-void adli_operator_job_drop(adli_operator *op, adli_operator_job *job);
+/* Under lock: the job is the last of those that the thread looks at now. */
+void adli_operator_queue(adli_operator *op, adli_operator_job *job);
 /* The backend's question. */
 adl_status adli_operator_owner(void *op, const char *uid, adli_k8s_owner *out);
 /* The thread that hands jobs to the core. */

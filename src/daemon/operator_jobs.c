@@ -26,22 +26,59 @@ static const char *text(const json_t *object, const char *key)
 
 adli_operator_job *adli_operator_find(adli_operator *op, const char *uid)
 {
-    adli_operator_job *job;
-    TAILQ_FOREACH(job, &op->jobs, link)
-    {
-        if (strcmp(job->uid, uid) == 0)
-            return job;
-    }
-    return NULL;
+    op->visits++;
+    return adli_index_find(&op->by_uid, uid);
 }
 
-void adli_operator_job_drop(adli_operator *op, adli_operator_job *job)
+static void unqueue(adli_operator_job *job)
 {
+    if (job->queue)
+        TAILQ_REMOVE(job->queue, job, todo);
+    job->queue = NULL;
+}
+
+/* The delay is the same for all of a queue, which keeps it in order. */
+static void enqueue(struct adli_operator_jobs *queue, adli_operator_job *job, double delay_s)
+{
+    unqueue(job);
+    job->due_s = adli_monotonic_s() + delay_s;
+    job->queue = queue;
+    TAILQ_INSERT_TAIL(queue, job, todo);
+}
+
+void adli_operator_queue(adli_operator *op, adli_operator_job *job)
+{
+    enqueue(&op->fresh, job, 0);
+}
+
+static void drop(adli_operator *op, adli_operator_job *job)
+{
+    unqueue(job);
+    adli_index_remove(&op->by_uid, &job->by_uid);
     TAILQ_REMOVE(&op->jobs, job, link);
     free(job->file);
     free(job->pod);
     json_decref(job->object);
     free(job);
+}
+
+adl_status adli_operator_jobs_init(adli_operator *op)
+{
+    TAILQ_INIT(&op->jobs);
+    TAILQ_INIT(&op->fresh);
+    TAILQ_INIT(&op->again);
+    pthread_mutex_init(&op->lock, NULL);
+    adl_status status = adli_cond_init(&op->news);
+    return status == ADL_OK ? adli_index_init(&op->by_uid) : status;
+}
+
+void adli_operator_jobs_fini(adli_operator *op)
+{
+    while (!TAILQ_EMPTY(&op->jobs))
+        drop(op, TAILQ_FIRST(&op->jobs));
+    adli_index_fini(&op->by_uid);
+    pthread_cond_destroy(&op->news);
+    pthread_mutex_destroy(&op->lock);
 }
 
 /* The key never leaves the operator; what it makes of a uid opens that job's paths and no others. */
@@ -117,6 +154,7 @@ static void begin(void *user)
     pthread_mutex_lock(&op->lock);
     TAILQ_FOREACH(job, &op->jobs, link)
     {
+        op->visits++;
         job->seen = false;
     }
     pthread_mutex_unlock(&op->lock);
@@ -132,14 +170,18 @@ static void on_job(void *user, const json_t *object, bool gone)
     pthread_mutex_lock(&op->lock);
     adli_operator_job *job = adli_operator_find(op, uid);
     bool news = gone ? job && !job->gone : !job;
-    if (!job && !gone && *uid && (job = make_job(op, object)))
+    if (!job && !gone && *uid && (job = make_job(op, object))) {
         TAILQ_INSERT_TAIL(&op->jobs, job, link);
+        adli_index_add(&op->by_uid, &job->by_uid, job->uid, job);
+    }
     if (job) {
         job->seen = true;
         job->gone |= gone;
     }
-    if (news)
+    if (job && news) {
+        adli_operator_queue(op, job);
         pthread_cond_broadcast(&op->news);
+    }
     pthread_mutex_unlock(&op->lock);
 }
 
@@ -150,7 +192,11 @@ static void complete(void *user)
     pthread_mutex_lock(&op->lock);
     TAILQ_FOREACH(job, &op->jobs, link)
     {
-        job->gone |= !job->seen;
+        op->visits++;
+        if (job->seen || job->gone)
+            continue;
+        job->gone = true;
+        adli_operator_queue(op, job);
     }
     op->listed = true;
     pthread_cond_broadcast(&op->news);
@@ -204,7 +250,6 @@ static void take(adli_operator *op, one *it)
     } else if (status != ADL_OK && status != ADL_ESTATE)
         adli_say(ADL_LOG_WARNING, "job %s/%s, tried again: %s", it->job.ns, it->job.name,
                  adl_error());
-    it->job.retry_s = adli_monotonic_s() + retry_s;
 }
 
 /* Unless another of its name has come meanwhile. */
@@ -215,31 +260,52 @@ static void let_go(adli_operator *op, one *it)
     adl_status status = adli_core_delete(op->core, it->job.ns, it->job.name, &answer);
     adli_buf_fini(&answer);
     it->job.over = status == ADL_OK || status == ADL_ENOENT;
-    it->job.retry_s = adli_monotonic_s() + retry_s;
     if (!it->job.over)
         adli_say(ADL_LOG_WARNING, "job %s/%s: %s", it->job.ns, it->job.name, adl_error());
 }
 
-/* Under lock: the next with something to be done; *wait_ms how long there is nothing. */
+/* Is there anything to be done about it? One that is gone and was never taken, or given up, is only dropped. */
+static bool idle(const adli_operator_job *job)
+{
+    return job->gone ? !job->taken || job->over : job->taken || job->failed;
+}
+
+/* Under lock: the next with something to be done, out of its queue; *wait_ms how long there is nothing. */
 static adli_operator_job *next_job(adli_operator *op, int *wait_ms)
 {
-    adli_operator_job *job, *next;
     double now_s = adli_monotonic_s();
     *wait_ms = IDLE_MS;
-    for (job = TAILQ_FIRST(&op->jobs); job; job = next) {
-        next = TAILQ_NEXT(job, link);
-        if (job->gone && (!job->taken || job->over)) {
-            adli_operator_job_drop(op, job);
-            continue;
+    for (;;) {
+        adli_operator_job *job = TAILQ_FIRST(&op->fresh), *again = TAILQ_FIRST(&op->again);
+        if (!job || (again && again->due_s < job->due_s))
+            job = again;
+        if (!job)
+            return NULL;
+        if (job->due_s > now_s) {
+            *wait_ms = (int)((job->due_s - now_s) * 1e3) + 1;
+            return NULL;
         }
-        if (!job->gone && (job->taken || job->failed))
-            continue;
-        if (job->retry_s <= now_s)
+        op->visits++;
+        unqueue(job);
+        if (!idle(job))
             return job;
-        int left_ms = (int)((job->retry_s - now_s) * 1e3) + 1;
-        *wait_ms = left_ms < *wait_ms ? left_ms : *wait_ms;
+        if (job->gone)
+            drop(op, job);
     }
-    return NULL;
+}
+
+/* Under lock: what was done about it. News that came meanwhile have it in a queue already. */
+static void done(adli_operator *op, adli_operator_job *job, const adli_operator_job *result)
+{
+    job->taken = result->taken;
+    job->failed = result->failed;
+    job->over = result->over;
+    if (job->queue)
+        return;
+    if (!idle(job))
+        enqueue(&op->again, job, retry_s);
+    else if (job->gone)
+        drop(op, job);
 }
 
 void *adli_operator_feed(void *user)
@@ -262,13 +328,7 @@ void *adli_operator_feed(void *user)
             take(op, &it);
         free(it.file);
         pthread_mutex_lock(&op->lock);
-        job = adli_operator_find(op, it.job.uid);
-        if (job) {
-            job->taken = it.job.taken;
-            job->failed = it.job.failed;
-            job->over = it.job.over;
-            job->retry_s = it.job.retry_s;
-        }
+        done(op, job, &it.job); /* nobody else drops one */
     }
     pthread_mutex_unlock(&op->lock);
     return NULL;
