@@ -1,6 +1,8 @@
 /* `adaptdl exec` on Kubernetes: a program in the container of a replica. On a terminal it has one there as well. */
 #include "kube_pod.h"
 
+#include "base/json_write.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,14 +73,22 @@ static void leave(const session *s)
 static adl_status tell_size(session *s)
 {
     struct winsize size;
-    char text[64];
+    adli_buf text;
     if (!s->tty || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
         (size.ws_row == s->rows && size.ws_col == s->columns))
         return ADL_OK;
     s->rows = size.ws_row;
     s->columns = size.ws_col;
-    snprintf(text, sizeof text, "{\"Width\":%d,\"Height\":%d}", s->columns, s->rows);
-    return adli_kube_exec_send(s->exec, ADLI_EXEC_SIZE, text, strlen(text));
+    adli_buf_init(&text, 256);
+    adli_jw_open(&text, NULL, '{');
+    adli_jw_int(&text, "Width", s->columns);
+    adli_jw_int(&text, "Height", s->rows);
+    adli_jw_close(&text, '}');
+    adl_status status = adli_buf_check(&text);
+    if (status == ADL_OK)
+        status = adli_kube_exec_send(s->exec, ADLI_EXEC_SIZE, text.data, text.length);
+    adli_buf_fini(&text);
+    return status;
 }
 
 /* ---- its streams ---- */

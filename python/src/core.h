@@ -19,6 +19,7 @@
 #include <Python.h>
 
 #include "adaptdl/context.h"
+#include "adaptdl/goodput.h"
 #include "adaptdl/status.h"
 
 #include <stdbool.h>
@@ -108,6 +109,11 @@ bool adlpy_inside(void);
 /* The context stays there until adlpy_unshare; collectives only. */
 void adlpy_share(void);
 void adlpy_unshare(void);
+
+/* ---- models (goodput.c) -------------------------------------------------------------------------- */
+
+/* The parameters as a tuple of floats. A new reference, or NULL with an exception. */
+PyObject *adlpy_perf(const adl_perf_params *from);
 
 /* ---- values (value.c) ---------------------------------------------------------------------------- */
 

@@ -17,17 +17,31 @@
 /* "(perf_params, grad_params, init_batch_size)" of a GoodputFunction. */
 static int read_model(PyObject *model, adl_goodput *out)
 {
-    adl_perf_params *perf = &out->perf;
+    PyObject *perf;
     if (!PyTuple_Check(model)) {
         PyErr_SetString(PyExc_TypeError, "the model must be a tuple");
         return -1;
     }
-    return PyArg_ParseTuple(
-               model, "(ddddddd)(dd)d;expected PerfParams, GradParams and a batch size",
-               &perf->alpha_c, &perf->beta_c, &perf->alpha_n, &perf->beta_n, &perf->alpha_r,
-               &perf->beta_r, &perf->gamma, &out->grad.sqr, &out->grad.var, &out->init_batch_size)
-               ? 0
-               : -1;
+    if (!PyArg_ParseTuple(model, "O!(dd)d;expected PerfParams, GradParams and a batch size",
+                          &PyTuple_Type, &perf, &out->grad.sqr, &out->grad.var,
+                          &out->init_batch_size))
+        return -1;
+    if (PyTuple_Size(perf) != ADLI_PERF_COUNT) {
+        PyErr_Format(PyExc_TypeError, "PerfParams must be %d numbers, not %zd", ADLI_PERF_COUNT,
+                     PyTuple_Size(perf));
+        return -1;
+    }
+    for (int i = 0; i < ADLI_PERF_COUNT && !PyErr_Occurred(); i++)
+        adli_perf_set(&out->perf, i, PyFloat_AsDouble(PyTuple_GetItem(perf, i)));
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *adlpy_perf(const adl_perf_params *from)
+{
+    PyObject *perf = PyTuple_New(ADLI_PERF_COUNT);
+    for (int i = 0; i < ADLI_PERF_COUNT && perf; i++) /* a NULL in it is found by Python */
+        PyTuple_SetItem(perf, i, PyFloat_FromDouble(adli_perf_get(from, i)));
+    return perf;
 }
 
 static PyObject *goodput_check(PyObject *self, PyObject *model)
@@ -194,10 +208,7 @@ static PyObject *fit(adlpy_array *inputs, const adlpy_array *shape)
     free(points);
     if (status != ADL_OK)
         return adlpy_raise(status);
-    PyObject *perf = PyTuple_New(ADLI_PERF_COUNT);
-    for (int i = 0; i < ADLI_PERF_COUNT && perf; i++) /* a NULL in it is found by Python */
-        PyTuple_SetItem(perf, i, PyFloat_FromDouble(adli_perf_get(&fitted.perf, i)));
-    return perf;
+    return adlpy_perf(&fitted.perf);
 }
 
 static PyObject *goodput_fit(PyObject *self, PyObject *args)

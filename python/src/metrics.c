@@ -92,12 +92,8 @@ static PyObject *metrics_look(PyObject *self, PyObject *unused)
     if (status != ADL_OK)
         return adlpy_raise(status);
     free(view.points);
-    const adl_perf_params *perf = &view.perf;
     const adli_job_facts *facts = &view.facts;
-    PyObject *times = view.fitted
-                          ? Py_BuildValue("(ddddddd)", perf->alpha_c, perf->beta_c, perf->alpha_n,
-                                          perf->beta_n, perf->alpha_r, perf->beta_r, perf->gamma)
-                          : adlpy_ref(Py_None);
+    PyObject *times = view.fitted ? adlpy_perf(&view.perf) : adlpy_ref(Py_None);
     PyObject *grad =
         view.have_grad ? Py_BuildValue("(dd)", view.grad.sqr, view.grad.var) : adlpy_ref(Py_None);
     return Py_BuildValue("(NNd(iiiiO)i)", times, grad, view.progress, facts->init_batch_size,

@@ -3,6 +3,7 @@
 #include "base/mask.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/utc.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,12 +67,10 @@ void adli_log_stamped(void *user, adl_log_level level, const char *line)
 {
     (void)user;
     struct timespec now;
-    struct tm utc;
-    char when[32];
+    char when[ADLI_UTC_SIZE];
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
-    fprintf(stderr, "%s.%03ldZ %s%s\n", when, now.tv_nsec / 1000000, adli_log_mark(level), line);
+    adli_utc_text(&now, 3, when);
+    fprintf(stderr, "%s %s%s\n", when, adli_log_mark(level), line);
 }
 
 void adl_log_stderr(void *user, adl_log_level level, const char *line)

@@ -405,19 +405,22 @@ void adli_core_want_nodes(adli_core *core, double now_s)
 {
     int desired = adl_cluster_decision(core->cluster)->desired_nodes;
     const adl_sized *sized = adl_cluster_sized(core->cluster);
-    char text[300], fields[64];
+    char text[300];
     for (int i = 0; !sized && i < core->node_count; i++) /* policies count those that are gone */
         desired -= !core->nodes[i].there;
     if (sized && core->active_count == 0)
         desired = core->config.autoscale.min_nodes;
     desired = desired > 0 ? desired : 0;
     if (sized && desired != core->desired_nodes) {
-        snprintf(fields, sizeof fields, "\"desired\":%d", desired);
+        adli_buf fields;
+        adli_buf_init(&fields, FIELDS_MAX);
+        adli_jw_int(&fields, "desired", desired);
         if (core->active_count > 0)
             adli_core_sized_text(core, text, sizeof text);
         else
             snprintf(text, sizeof text, "%d nodes wanted: there are no jobs", desired);
-        adli_core_event(core, now_s, "ClusterScaled", "", fields, "%s", text);
+        adli_core_event(core, now_s, "ClusterScaled", "", fields.data, "%s", text);
+        adli_buf_fini(&fields);
     }
     core->desired_nodes = desired;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/utc.h"
 #include "daemon/core_impl.h"
 
 #include <stdio.h>
@@ -35,20 +36,12 @@ struct adli_lease {
     pthread_t thread;
 };
 
-static void now_text(char *out, size_t size)
-{
-    struct timespec now;
-    struct tm parts;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    size_t used = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(out + used, size - used, ".%06ldZ", now.tv_nsec / 1000);
-}
-
 static json_t *make(const adli_lease *lease, const char *holder, const char *version)
 {
-    char now[40];
-    now_text(now, sizeof now);
+    char now[ADLI_UTC_SIZE];
+    struct timespec when;
+    clock_gettime(CLOCK_REALTIME, &when);
+    adli_utc_text(&when, 6, now);
     json_t *object =
         json_pack("{s:s,s:s,s:{s:s,s:s},s:{s:s,s:i,s:s,s:i}}", "apiVersion",
                   "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", lease->name,

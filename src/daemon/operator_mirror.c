@@ -7,6 +7,7 @@
 #include "base/json_write.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utc.h"
 #include "daemon/core_impl.h"
 #include "jobspec/jobspec.h"
 
@@ -56,13 +57,10 @@ static void clear_calls(adli_operator *op)
 static void post_event(adli_operator *op, const char *uid, const char *ns, const char *name,
                        const char *reason, char *note, bool bad)
 {
-    char now[40], own[160], path[ADLI_OPERATOR_PATH];
+    char now[ADLI_UTC_SIZE], own[160], path[ADLI_OPERATOR_PATH];
     struct timespec when;
-    struct tm parts;
     clock_gettime(CLOCK_REALTIME, &when);
-    gmtime_r(&when.tv_sec, &parts);
-    size_t used = strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%S", &parts);
-    snprintf(now + used, sizeof now - used, ".%06ldZ", when.tv_nsec / 1000);
+    adli_utc_text(&when, 6, now);
     snprintf(own, sizeof own, "%.63s.%llx%09lx", name, (long long)when.tv_sec, when.tv_nsec);
     adli_status_clean(note);
     json_t *event = json_pack(

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "base/mem.h"
+#include "base/utc.h"
 #include "base/utf8.h"
 #include "jobspec/jobspec.h"
 #include "jobspec/quantity.h"
@@ -15,20 +16,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Reports larger than this are not kept over a restart of the operator: the job reports again. */
 enum { HINTS_MAX = 64 << 10, MESSAGE_MAX = 4096 };
 
 static void put_time(adli_buf *out, const char *key, double time_s)
 {
-    char text[32];
-    time_t whole = (time_t)time_s;
-    struct tm parts;
-    if (time_s <= 0 || !gmtime_r(&whole, &parts))
-        return;
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    adli_jw_text(out, key, text);
+    char text[ADLI_UTC_SIZE] = "";
+    if (time_s > 0)
+        adli_utc_text(&(struct timespec){.tv_sec = (time_t)time_s}, 0, text);
+    if (*text)
+        adli_jw_text(out, key, text);
 }
 
 static void put_number(adli_buf *out, const char *key, double value)

@@ -159,7 +159,7 @@ def test_open_bounds(function):
     (lambda f: GoodputFunction(PERF._replace(gamma=0), GRAD, 64), ValueError, "gamma"),
     (lambda f: GoodputFunction(PERF, GradParams(-1, 0), 64), ValueError, "sqr"),
     (lambda f: GoodputFunction(PERF, GRAD, 0), ValueError, ""),
-    (lambda f: GoodputFunction(PERF[:3], GRAD, 64), TypeError, ""),
+    (lambda f: GoodputFunction(PERF[:3], GRAD, 64), TypeError, "7 numbers, not 3"),
     (lambda f: GoodputFunction(PERF, GRAD, "64"), TypeError, ""),
 ])
 def test_wrong_arguments_say_what_is_wrong(function, call, error, text):

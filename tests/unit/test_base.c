@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/options.h"
 #include "base/rng.h"
+#include "base/utc.h"
 #include "base/utf8.h"
 
 #include <math.h>
@@ -210,6 +211,20 @@ TEST(the_logger_is_silent_until_it_is_started_and_then_filters)
 }
 
 /* Whoever reads a log must not be able to speak for the job whose address stands in it. */
+TEST(moments_are_written_in_utc)
+{
+    char text[ADLI_UTC_SIZE];
+    const struct timespec when = {1767323045, 6007008};
+    adli_utc_text(&when, 0, text);
+    CHECK_STR(text, "2026-01-02T03:04:05Z");
+    adli_utc_text(&when, 3, text);
+    CHECK_STR(text, "2026-01-02T03:04:05.006Z");
+    adli_utc_text(&when, 6, text);
+    CHECK_STR(text, "2026-01-02T03:04:05.006007Z");
+    adli_utc_text(&(struct timespec){.tv_sec = INT64_MAX}, 3, text);
+    CHECK_STR(text, "");
+}
+
 TEST(messages_show_no_passwords)
 {
     static const struct {

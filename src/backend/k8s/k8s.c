@@ -1,7 +1,9 @@
 /* The Kubernetes backend's operations, but for start. */
 #include "backend/k8s/impl.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/json_write.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/options.h"
@@ -254,6 +256,29 @@ static void add_pod_call(calls *all, const adli_k8s_pod *pod, const char *method
     adli_k8s_add_call(all, method, path, body, type);
 }
 
+/* Takes the body. */
+static void add_written(calls *all, const char *method, const char *path, adli_buf *body,
+                        const char *type)
+{
+    if (adli_buf_check(body) == ADL_OK)
+        adli_k8s_add_call(all, method, path, body->data, type);
+    adli_buf_fini(body);
+}
+
+/* Ends it, with so many seconds; negative: with those that it has itself. */
+static void add_delete(calls *all, const adli_k8s_pod *pod, int grace_s)
+{
+    char path[ADLI_K8S_PATH];
+    adli_buf body;
+    adli_k8s_pod_path(pod->key, "", path);
+    adli_buf_init(&body, 256);
+    adli_jw_open(&body, NULL, '{');
+    if (grace_s >= 0)
+        adli_jw_int(&body, "gracePeriodSeconds", grace_s);
+    adli_jw_close(&body, '}');
+    add_written(all, "DELETE", path, &body, NULL);
+}
+
 /* For what the server was away or too busy for; once, however often it is asked for meanwhile. */
 static void keep_call(k8s *self, const adli_kube_call *call)
 {
@@ -295,12 +320,8 @@ static void call_again(k8s *self)
 static void add_stop(k8s *self, calls *all, const adli_k8s_pod *pod, bool kill)
 {
     const adli_k8s_node *node = adli_k8s_cache_node(&self->cache, pod->node);
-    char body[64] = "{}";
-    if (kill)
-        strcpy(body, "{\"gracePeriodSeconds\":1}");
-    else if (node && node->notice_s > 0 && pod->grace_s > node->notice_s)
-        snprintf(body, sizeof body, "{\"gracePeriodSeconds\":%d}", node->notice_s);
-    add_pod_call(all, pod, "DELETE", body, NULL);
+    bool cut = node && node->notice_s > 0 && pod->grace_s > node->notice_s;
+    add_delete(all, pod, kill ? 1 : cut ? node->notice_s : -1);
 }
 
 static void stop(void *user, const char *uid, int number, int member, bool kill)
@@ -339,8 +360,7 @@ static void release_pod(adli_k8s_cache *cache, calls *first, calls *then, adli_k
         if (!pod->forgotten || !keep)
             add_pod_call(then, pod, "PATCH", release, ADLI_KUBE_STRATEGIC);
         if (!ended || !keep)
-            add_pod_call(first, pod, "DELETE",
-                         ended ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":1}", NULL);
+            add_delete(first, pod, ended ? 0 : 1);
     }
     pod->forgotten = true;
     if (pod->absent)
@@ -367,7 +387,7 @@ static void forget(void *user, const char *uid, int number)
 {
     k8s *self = user;
     calls first = {0}, then = {0};
-    char ns[64], path[ADLI_K8S_PATH], secret[96], body[128];
+    char ns[64], path[ADLI_K8S_PATH], secret[96], text[16];
     if (adli_member_check(uid, number) != ADL_OK)
         return;
     pthread_mutex_lock(&self->cache.lock);
@@ -376,9 +396,15 @@ static void forget(void *user, const char *uid, int number)
         namespace_of(group, ns, sizeof ns);
         adli_k8s_secret_name(uid, secret, sizeof secret);
         snprintf(path, sizeof path, "/api/v1/namespaces/%s/secrets/%s", ns, secret);
-        snprintf(body, sizeof body,
-                 "{\"metadata\":{\"annotations\":{\"adaptdl/forgotten\":\"%d\"}}}", number);
-        adli_k8s_add_call(&first, "PATCH", path, body, ADLI_KUBE_MERGE);
+        snprintf(text, sizeof text, "%d", number);
+        adli_buf body;
+        adli_buf_init(&body, 256);
+        adli_jw_open(&body, NULL, '{');
+        adli_jw_open(&body, "metadata", '{');
+        adli_jw_open(&body, "annotations", '{');
+        adli_jw_text(&body, "adaptdl/forgotten", text);
+        adli_buf_puts(&body, "}}}");
+        add_written(&first, "PATCH", path, &body, ADLI_KUBE_MERGE);
         release_group(self, group, &first, &then, true);
     }
     pthread_mutex_unlock(&self->cache.lock);
