@@ -20,6 +20,7 @@ enum { ASK = 1, REPORT, UPLOAD };
 
 static const adli_httpd_route ROUTES[] = {
     {"GET", "/healthz", EVERYONE, ACCESS_OPEN, 0, 0, adli_api_healthz},
+    {"GET", "/readyz", EVERYONE, ACCESS_OPEN, 0, 0, adli_api_readyz},
     {"GET", "/discover/{}/{}/{}", EVERYONE, ACCESS_JOB, 0, 0, adli_api_discover},
     {"PUT", "/hints/{}/{}", EVERYONE, ACCESS_JOB, HINTS_BODY_MAX, REPORT, adli_api_hints},
     {"GET", "/world/{}/{}", EVERYONE, ACCESS_JOB, 0, 0, adli_api_world},
@@ -303,6 +304,11 @@ adl_status adli_api_new(const adli_api_options *options, adli_api **out)
     else
         adli_api_free(api);
     return status;
+}
+
+void adli_api_set_ready(adli_api *api, bool ready)
+{
+    atomic_store(&api->ready, ready);
 }
 
 int adli_api_port(const adli_api *api)

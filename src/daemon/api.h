@@ -1,7 +1,7 @@
 /* The network face of the daemon: docs/api.md over core.h. Three doors:
  *   - a Unix socket, mode 0600: whoever may open it is an operator;
  *   - TCP for operators and browsers, with a token, TLS when a certificate is given;
- *   - TCP on loopback for the replicas: /discover, /hints and /healthz only, each with its job's token.
+ *   - TCP on loopback for the replicas: /discover, /hints, /healthz and /readyz only, each with its job's token.
  */
 #ifndef ADLI_API_H
 #define ADLI_API_H
@@ -35,6 +35,8 @@ typedef struct adli_api_options {
 /* Opens the doors and serves. Nothing blocks but name look-up of `listen`. EINVAL: an address, a
  * certificate; ESTATE: somebody else listens there; EIO. The texts name which. */
 ADL_MUST adl_status adli_api_new(const adli_api_options *options, adli_api **out);
+/* What /readyz says: not ready until this is called. Any thread. */
+void adli_api_set_ready(adli_api *api, bool ready);
 /* The ports in use; 0 when that door is closed. Any thread. */
 int adli_api_port(const adli_api *api);
 int adli_api_replica_port(const adli_api *api);

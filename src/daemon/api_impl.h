@@ -5,6 +5,8 @@
 #include "daemon/api.h"
 #include "httpd/limit.h"
 
+#include <stdatomic.h>
+
 enum { DOOR_SOCKET, DOOR_TCP, DOOR_REPLICAS, DOORS };
 enum { OPERATORS = 1 << DOOR_SOCKET | 1 << DOOR_TCP, EVERYONE = OPERATORS | 1 << DOOR_REPLICAS };
 
@@ -23,6 +25,7 @@ struct adli_api {
     int64_t body_bytes_max, upload_bytes_max;
     int port, replica_port;
     bool read_only, open_to_replicas;
+    atomic_bool ready;
     double started_s;
     adli_limit *job_limit; /* requests of one job's replicas */
 };
@@ -44,9 +47,9 @@ adli_api_handler adli_api_list_jobs, adli_api_delete_jobs, adli_api_submit, adli
     adli_api_delete, adli_api_cancel, adli_api_suspend, adli_api_resume, adli_api_rerun,
     adli_api_history, adli_api_job_decisions, adli_api_decisions, adli_api_logs, adli_api_files,
     adli_api_snapshot, adli_api_nodes, adli_api_drain, adli_api_undrain, adli_api_drain_all,
-    adli_api_undrain_all, adli_api_cluster, adli_api_metrics, adli_api_healthz, adli_api_events,
-    adli_api_discover, adli_api_hints, adli_api_reports, adli_api_world, adli_api_say,
-    adli_api_scale, adli_api_curves, adli_api_page, adli_api_asset;
+    adli_api_undrain_all, adli_api_cluster, adli_api_metrics, adli_api_healthz, adli_api_readyz,
+    adli_api_events, adli_api_discover, adli_api_hints, adli_api_reports, adli_api_world,
+    adli_api_say, adli_api_scale, adli_api_curves, adli_api_page, adli_api_asset;
 
 /* What kind of job file this is; false: a Content-Type that is none. */
 bool adli_api_job_type(const adli_httpd_request *request, bool *yaml, bool *archive);

@@ -249,9 +249,8 @@ adli_httpd_verdict adli_api_metrics(void *user, adli_httpd_request *request)
     return ADLI_HTTPD_DONE;
 }
 
-adli_httpd_verdict adli_api_healthz(void *user, adli_httpd_request *request)
+static adli_httpd_verdict answer_health(const adli_api *api, adli_httpd_request *request)
 {
-    adli_api *api = user;
     adli_buf out = answer_buf();
     adli_jw_open(&out, NULL, '{');
     adli_jw_text(&out, "status", "ok");
@@ -260,5 +259,20 @@ adli_httpd_verdict adli_api_healthz(void *user, adli_httpd_request *request)
     adli_jw_close(&out, '}');
     adli_buf_puts(&out, "\n");
     adli_api_answer(request, ADL_OK, 200, &out);
+    return ADLI_HTTPD_DONE;
+}
+
+adli_httpd_verdict adli_api_healthz(void *user, adli_httpd_request *request)
+{
+    return answer_health(user, request);
+}
+
+/* Whoever asks here sends others' requests on, or does not. */
+adli_httpd_verdict adli_api_readyz(void *user, adli_httpd_request *request)
+{
+    const adli_api *api = user;
+    if (atomic_load(&api->ready))
+        return answer_health(api, request);
+    adli_httpd_answer_error(request, 503, "the scheduler does not serve yet, or stops");
     return ADLI_HTTPD_DONE;
 }

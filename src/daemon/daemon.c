@@ -465,6 +465,7 @@ static adl_status serve(daemon_state *d, const sigset_t *signals)
              *dashboard ? " and " : "", dashboard);
     if (d->op && !*listen && adli_api_port(d->api))
         adli_say(ADL_LOG_INFO, "the read API is at port %d", adli_api_port(d->api));
+    adli_api_set_ready(d->api, true);
     if (options->ready)
         options->ready(options->ready_user, url, dashboard);
     for (;;) {
@@ -479,6 +480,7 @@ static adl_status serve(daemon_state *d, const sigset_t *signals)
         if (signal == SIGHUP && options->read_nodes)
             adli_core_call(d->core, renew_nodes, d);
     }
+    adli_api_set_ready(d->api, false);
     adli_say(ADL_LOG_INFO, "stops; replicas run on");
     return ADL_OK;
 }

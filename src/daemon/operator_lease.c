@@ -1,5 +1,6 @@
 /* Who leads: the holder of a Lease, renewed every other second. A Lease that has not moved for its whole
- * duration, by our own clock, is free: nobody's clock has to agree with another's. */
+ * duration, by our own clock, is free: nobody's clock has to agree with another's. Somebody else leads at most DURATION_S
+ * and two looks after the last renewal, and what the requests take: within 15 s. */
 #include "daemon/operator_impl.h"
 
 #include "base/clock.h"
@@ -17,8 +18,9 @@
 
 /* Whoever cannot renew stops before anybody else may begin: no request goes on for longer than LIMIT_S after the last
  * renewal was sent; what is left until DURATION_S is for clocks of a busy machine that ring late. */
-enum { DURATION_S = 15, LIMIT_S = 12, RENEW_MS = 2000, LOOK_MS = 1000, EXIT_LOST = 75 };
-static const double call_s = 5, least_s = 0.1;
+enum { DURATION_S = 12, LIMIT_S = 9, RENEW_MS = 2000, LOOK_MS = 500, EXIT_LOST = 75 };
+enum { LONGEST_S = 60 }; /* that another may say */
+static const double call_s = 4, least_s = 0.1;
 
 struct adli_lease {
     adli_kube *kube;
@@ -115,6 +117,13 @@ static adl_status take(adli_lease *lease, const char *version, bool *ours)
     return status;
 }
 
+/* Its holder may be of another version, and stop later than we would: a Lease lasts as long as it says. */
+static int lasts_s(const json_t *spec)
+{
+    json_int_t said = json_integer_value(json_object_get(spec, "leaseDurationSeconds"));
+    return said > DURATION_S && said <= LONGEST_S ? (int)said : DURATION_S;
+}
+
 /* Makes it ours when it is ours already, nobody's, or has not moved for too long; once we have led, another's is lost
  * for ever. *ours tells. ESTATE: it is ours but has moved, by a request of ours whose answer was lost. */
 static adl_status look(adli_lease *lease, bool *ours)
@@ -136,7 +145,7 @@ static adl_status look(adli_lease *lease, bool *ours)
     }
     bool mine = strcmp(holder, lease->holder) == 0;
     bool led = lease->renewed_s > 0;
-    bool lapsed = !*holder || adli_monotonic_s() - lease->seen_s > DURATION_S;
+    bool lapsed = !*holder || adli_monotonic_s() - lease->seen_s > lasts_s(spec);
     if (!object || mine || (lapsed && !led)) {
         lease->transitions =
             (int)json_integer_value(json_object_get(spec, "leaseTransitions")) + !mine;

@@ -314,6 +314,7 @@ def cluster(c):
     c.call("listNodes", 200)
     c.call("metrics", 200)
     c.call("healthz", 200, token=False)
+    c.call("readyz", 200, token=False)
     c.call("getDecisions", 400, params={"limit": "x"})
     problems = []
     for _ in range(150):  # rounds come every second here

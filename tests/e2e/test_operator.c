@@ -6,11 +6,22 @@
 #include "base/clock.h"
 
 #define JOBS   "/apis/adaptdl.petuum.com/v1/namespaces/default/adaptdljobs"
-#define LEASE  "/apis/coordination.k8s.io/v1/namespaces/default/leases/adaptdl-sched"
+#define LEASES "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+#define LEASE  LEASES "/adaptdl-sched"
 #define UID(n) "0000000" #n "-0000-0000-0000-000000000000"
 
+/* Requests about the Lease, as the server met them. Times are of its clock, under its lock. */
+typedef struct lease_log {
+    char holder[160];                 /* who renewed it */
+    double renewed_s;                 /* when the last renewal came in */
+    int looks;                        /* since that was done, by whoever waits */
+    double first_s, last_s, before_s; /* the first look, the last one and that before it */
+    double taken_s;                   /* another holder came in: nothing is noted any more */
+} lease_log;
+
 typedef struct site {
-    adlt_fake fake;
+    adlt_fake fake; /* the first field */
+    lease_log lease;
     cluster sched;
     char kubeconfig[128];
     const char *config; /* more of it; NULL: nothing */
@@ -239,6 +250,34 @@ TEST(a_status_that_is_refused_stops_nobody_else)
     close_site(s);
 }
 
+/* Somebody else changes the job all the time, after its first status and until there is an nth. */
+static int conflict_on(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    bool of_job = !done && strcmp(method, "PATCH") == 0 && strstr(path, "/one/status");
+    return of_job && atomic_load(&s->nth) == 0 && atomic_fetch_add(&s->seen, 1) > 0
+               ? ADLT_FAKE_CONFLICT
+               : 0;
+}
+
+TEST(what_conflicts_could_not_be_written_is_not_acted_on)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = conflict_on;
+    s->fake.hook_user = s;
+    submit(s, "one", UID(8));
+    start_sched(s);
+    for (double until_s = adli_monotonic_s() + 120;
+         atomic_load(&s->seen) < 16 && adli_monotonic_s() < until_s;)
+        usleep(5000);
+    CHECK(atomic_load(&s->seen) >= 16); /* four commits, with their three tries more */
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 0);
+    atomic_store(&s->nth, 1);
+    CHECK(wait_phase(s, "one", "Running"));
+    close_site(s);
+}
+
 TEST(a_deleted_job_gives_way_to_another_of_its_name)
 {
     site *s = open_site();
@@ -294,6 +333,43 @@ TEST(a_replica_that_goes_with_its_node_is_told)
     close_site(s);
 }
 
+/* A report of a job that has a replica on each of two nodes. */
+static const char report[] =
+    "{\"initBatchSize\":64,\"localBszBounds\":[16,64],\"globalBatchSize\":128,"
+    "\"maxBatchSize\":1024,\"maxProfiledReplicas\":2,\"gradientAccumulation\":true,"
+    "\"gradParams\":{\"norm\":1.0,\"var\":100.0},\"perfParams\":{\"alpha_c\":0.1,"
+    "\"beta_c\":0.01,\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,\"beta_r\":0.001,"
+    "\"gamma\":1.5},\"progress\":100,\"profile\":["
+    "{\"nodes\":2,\"replicas\":2,\"localBsz\":64,\"accumTime\":0.74,\"optimTime\":0.75}]}";
+
+/* What it learned is with the API server only: its database is made anew. */
+TEST(what_jobs_have_learned_outlives_the_operator)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    submit(s, "one", UID(1));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    CHECK_INT(count_with(s, "pods/default/one-", "ADAPTDL_PRIOR"), 0);
+    CHECK_INT(cluster_code(&s->sched, "PUT", "/hints/default/one", report), 200);
+    bool kept = false;
+    for (double until_s = adli_monotonic_s() + 120; !kept && adli_monotonic_s() < until_s;
+         usleep(5000))
+        kept = count_with(s, "configmaps/default/adaptdl-sched-pool", "default i") == 1;
+    CHECK(kept);
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_phase(s, "one", "Succeeded"));
+    kill_sched(s, SIGKILL);
+    adlt_fake_put(&s->fake, LEASE, "{\"spec\":{\"holderIdentity\":\"\"}}");
+    adlt_fake_remove(&s->fake, JOBS "/one"); /* nor from its status */
+    atomic_store(&s->fake.let_end, 0);
+    start_sched(s);
+    submit(s, "two", UID(2)); /* of the same image, and so of the same application */
+    CHECK(wait_phase(s, "two", "Running"));
+    CHECK_INT(count_with(s, "pods/default/two-", "ADAPTDL_PRIOR"), 2);
+    close_site(s);
+}
+
 static int count_renewals(void *user, const char *method, const char *path, bool done)
 {
     site *s = user;
@@ -320,15 +396,89 @@ static void set_clock_ahead(const cluster *of)
 #endif
 }
 
+static void note_look(lease_log *log)
+{
+    double now_s = adli_monotonic_s();
+    if (log->taken_s > 0)
+        return;
+    log->before_s = log->last_s;
+    log->last_s = now_s;
+    if (log->looks++ == 0)
+        log->first_s = now_s;
+}
+
+/* Whether it is a renewal. */
+static bool note_holder(lease_log *log, const char *body)
+{
+    char holder[160];
+    json_t *object = json_loads(body, 0, NULL);
+    const char *text =
+        json_string_value(json_object_get(json_object_get(object, "spec"), "holderIdentity"));
+    snprintf(holder, sizeof holder, "%s", text ? text : "");
+    json_decref(object);
+    if (log->taken_s > 0)
+        return false;
+    if (*log->holder && strcmp(holder, log->holder) != 0) {
+        log->taken_s = adli_monotonic_s();
+        return false;
+    }
+    memcpy(log->holder, holder, sizeof holder);
+    log->renewed_s = adli_monotonic_s();
+    return true;
+}
+
+static void answer_and_note(void *user, adlt_kube_request *request)
+{
+    site *s = user;
+    bool of_lease = strstr(request->path, "/leases"), renewal = false;
+    if (of_lease) {
+        pthread_mutex_lock(&s->fake.lock);
+        if (strcmp(request->method, "GET") == 0)
+            note_look(&s->lease);
+        else
+            renewal = note_holder(&s->lease, request->body);
+        pthread_mutex_unlock(&s->fake.lock);
+    }
+    adlt_fake_answer(&s->fake, request);
+    if (renewal) {
+        pthread_mutex_lock(&s->fake.lock);
+        s->lease.looks = 0;
+        pthread_mutex_unlock(&s->fake.lock);
+    }
+}
+
+static int lease_number(site *s, const char *field)
+{
+    json_t *lease = adlt_fake_get(&s->fake, LEASE);
+    json_int_t number = json_integer_value(json_object_get(json_object_get(lease, "spec"), field));
+    json_decref(lease);
+    return (int)number;
+}
+
+/* It was taken when it had lapsed, as seen by whoever waited: not before, and not after many more looks. However busy the
+ * machine is: what is compared is when requests came in, and each followed from the one before. One may have had no
+ * answer, and is allowed its time. */
+static void check_taken(const site *s, int declared_s)
+{
+    const lease_log *log = &s->lease;
+    enum { CALL_S = 5 };
+    CHECK(log->taken_s > 0);
+    CHECK(log->taken_s - log->renewed_s > declared_s);
+    CHECK(log->looks < 3 || log->before_s - log->first_s <= declared_s + CALL_S);
+}
+
 /* Whose clock is ahead by years must wait as well: a Lease lapses by time that passes. */
 TEST(a_second_operator_waits_and_takes_over)
 {
     site *s = open_site();
     cluster other;
     REQUIRE(s && cluster_new(&other));
+    s->fake.server.answer = answer_and_note;
     start_sched(s);
     submit(s, "one", UID(5));
     CHECK(wait_phase(s, "one", "Running"));
+    int declared_s = lease_number(s, "leaseDurationSeconds");
+    CHECK(declared_s + 2 <= 15); /* two looks, half a second each, and the requests */
     cluster first = s->sched;
     s->sched = other;
     set_clock_ahead(&other);
@@ -341,21 +491,37 @@ TEST(a_second_operator_waits_and_takes_over)
         usleep(5000);
     CHECK(atomic_load(&s->seen) >= 3); /* the other has looked meanwhile */
     CHECK(waitpid(first.daemon, NULL, WNOHANG) == 0);
-    json_t *lease = adlt_fake_get(&s->fake, LEASE);
-    CHECK_INT(
-        json_integer_value(json_object_get(json_object_get(lease, "spec"), "leaseTransitions")), 1);
-    json_decref(lease);
+    CHECK_INT(lease_number(s, "leaseTransitions"), 1);
     submit(s, "two", UID(6));
     kill(first.daemon, SIGKILL);
     waitpid(first.daemon, NULL, 0);
     double died_s = adli_monotonic_s();
     atomic_store(&s->fake.let_end, 1);
     CHECK(wait_phase(s, "one", "Succeeded"));
-    printf("info - the other led after %.1f s\n", adli_monotonic_s() - died_s);
+    printf("info - the other led after %.1f s\n", s->lease.taken_s - died_s);
+    check_taken(s, declared_s);
+    CHECK_INT(lease_number(s, "leaseTransitions"), 2);
     CHECK(wait_phase(s, "two", "Succeeded"));
     close(first.ready_fd);
     first.daemon = 0;
     cluster_free(&first);
+    close_site(s);
+}
+
+TEST(a_lease_lasts_as_long_as_its_holder_says)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    adlt_fake_put(&s->fake, LEASES,
+                  "{\"metadata\":{\"name\":\"adaptdl-sched\"},\"spec\":{\"holderIdentity\":\"old\","
+                  "\"leaseDurationSeconds\":14,\"renewTime\":\"2026-01-01T00:00:00.000000Z\"}}");
+    snprintf(s->lease.holder, sizeof s->lease.holder, "old");
+    s->lease.renewed_s = adli_monotonic_s();
+    s->fake.server.answer = answer_and_note;
+    start_sched(s);
+    submit(s, "one", UID(5));
+    CHECK(wait_phase(s, "one", "Running"));
+    check_taken(s, 14);
     close_site(s);
 }
 

@@ -101,9 +101,12 @@ nothing() { [ -z "$(kubectl get pods,secrets -A -l adaptdl=true -o name)" ]; }
 leader() { kubectl -n adaptdl get lease adaptdl-sched -o jsonpath='{.spec.holderIdentity}'; }
 # A script for jobs that run until they are let go.
 wait_script='trap "exit 143" TERM; echo rank $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS; while [ ! -e /dev/shm/go ]; do sleep 0.2; done'
-let_go() { # JOB: every replica ends with 0
-    for pod in $(kubectl get pods -l "adaptdl/job=$1" --field-selector=status.phase=Running -o name); do
-        kubectl exec "$pod" -c main -- touch /dev/shm/go || return 1
+let_go() { # JOB: every replica ends with 0; a busy API server may want to be asked again: within 60 let_go JOB
+    local replica all
+    all=$(kubectl get pods -l "adaptdl/job=$1" --field-selector=status.phase=Running -o name) || return 1
+    [ -n "$all" ] || is "$1" phase Succeeded || return 1
+    for replica in $all; do
+        kubectl exec "$replica" -c main -- touch /dev/shm/go || return 1
     done
 }
 pods() { kubectl get pods -l "adaptdl/job=$1" -o 'jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}'; }

@@ -24,8 +24,8 @@ job late 1 1 "$wait_script" >"$work/late.yaml"
 check "it takes jobs again" within $patience kubectl apply -f "$work/late.yaml"
 check "and the operator runs them" within $patience is late phase Running
 check "the first has the replicas that it had" test "$before" = "$(pods calm)"
-let_go calm
-let_go late
+check "the first is let go" within 60 let_go calm
+check "so is the other" within 60 let_go late
 check "both succeed" within $patience sh -c '[ "$(kubectl get adljob calm late -o jsonpath="{.items[*].status.phase}")" = "Succeeded Succeeded" ]'
 check "started once" is calm group 1
 
@@ -69,7 +69,7 @@ check "when its node is deleted it runs elsewhere" within $patience elsewhere
 end "kubelet${node#node}"
 check "the node comes back" again # the kubelet makes its object anew when it starts
 check "and is ready" within $patience sh -c "kubectl wait --for=condition=Ready node/$node --timeout=10s"
-let_go moves
+check "it is let go" within 60 let_go moves
 check "the job succeeds" within $patience is moves phase Succeeded
 check "after as many starts as there were losses" test "$(status moves group)" -ge $((group + 2))
 uninstall

@@ -6,8 +6,8 @@
 
 kubectl apply --server-side -f kubernetes/crd.yaml >/dev/null || exit 1
 kubectl wait --for=condition=Established crd/adaptdljobs.adaptdl.petuum.com --timeout=60s >/dev/null || exit 1
-refused() { # TEXT: what kubectl reads is refused in these words
-    kubectl apply -f - >"$work/refusal" 2>&1 && { echo "taken"; return 1; }
+refused() { # TEXT: what kubectl reads is refused in these words; were it taken, it would not be there to be in the way
+    kubectl apply --dry-run=server -f - >"$work/refusal" 2>&1 && { echo "taken"; return 1; }
     grep -q "$1" "$work/refusal" || { cat "$work/refusal"; return 1; }
 }
 check "more replicas at least than at most are refused" refused "maxReplicas must be at least minReplicas" < <(job bad 3 2 true)
@@ -40,10 +40,20 @@ check "a replica's log is there" within $patience sh -c 'kubectl logs -l adaptdl
 ### the operator goes, the job does not
 
 before=$(pods hello)
-kubectl -n adaptdl delete pod -l app=adaptdl-sched --grace-period=0 --force >/dev/null 2>&1
-check "another operator leads" within $patience sh -c '[ "$(kubectl -n adaptdl get pods -l app=adaptdl-sched --field-selector=status.phase=Running -o name | wc -l)" = 1 ]'
+leads() { # $first: who holds the Lease, and $pod, its pod, which is there
+    first=$(leader) pod=${first%-*}
+    [ -n "$pod" ] && kubectl -n adaptdl get pod "$pod" >/dev/null
+}
+new_leader() {
+    local now
+    now=$(leader)
+    [ -n "$now" ] && [ "$now" != "$first" ]
+}
+check "its pod holds the lease" within $patience leads
+kubectl -n adaptdl delete pod "$pod" --grace-period=0 --force >/dev/null 2>&1
+check "another operator leads" within $patience new_leader
 check "its replicas are those from before" test "$before" = "$(pods hello)"
-let_go hello
+check "they are let go" within 60 let_go hello
 check "it succeeds under the new operator" within $patience is hello phase Succeeded
 check "it was started once" is hello group 1
 check "its pods stay for their logs" sh -c 'kubectl logs -l adaptdl/job=hello -c main | grep -q "rank 0 of 2"'
@@ -53,13 +63,12 @@ check "its pods stay for their logs" sh -c 'kubectl logs -l adaptdl/job=hello -c
 kubectl -n adaptdl scale deployment/adaptdl-sched --replicas=2 >/dev/null
 job second 1 1 "$wait_script" | kubectl apply -f - >/dev/null
 check "a job runs beside an operator that waits" within $patience is second phase Running
-first=$(leader)
-kubectl -n adaptdl delete pod "$(kubectl -n adaptdl get pods -l app=adaptdl-sched -o name | sed 's#pod/##' | grep -F "${first%-*}" | head -n 1)" --grace-period=0 --force >/dev/null 2>&1
+check "one of the two holds the lease" within $patience leads
+kubectl -n adaptdl delete pod "$pod" --grace-period=0 --force >/dev/null 2>&1
 from=$SECONDS
-new_leader() { [ -n "$(leader)" ] && [ "$(leader)" != "$first" ]; }
 check "the one that waited takes over" within $patience new_leader
 echo "info - it led after $((SECONDS - from)) s"
-let_go second
+check "the replica is let go" within 60 let_go second
 check "the job succeeds under it" within $patience is second phase Succeeded
 kubectl -n adaptdl scale deployment/adaptdl-sched --replicas=1 >/dev/null
 
@@ -71,7 +80,7 @@ check "with its exit code and its last words" says exits message "exited with 3.
 check "and its output" sh -c 'kubectl get adljob exits -o jsonpath="{.status.message}" | grep -q broken'
 job image 1 1 "true" "imagePullPolicy: IfNotPresent" "nowhere.invalid/none:1" | kubectl apply -f - >/dev/null
 check "an image that cannot be had is told at once" within $patience says image message "ImagePull"
-job memory 1 1 'a=x; while :; do a=$a$a; done' "resources: {limits: {memory: 24Mi}}" | kubectl apply -f - >/dev/null
+job memory 1 1 'a=x; while :; do a=$a$a; done' "resources: {limits: {memory: 64Mi}}" | kubectl apply -f - >/dev/null
 check "too much memory is told" within $patience is memory reason OOMKilled
 job program 1 1 true | sed 's#command: .*#command: [/no/such/program]#' | kubectl apply -f - >/dev/null
 check "a program that is not there is told" within $patience says program message "no such file"
@@ -79,8 +88,8 @@ job large 1 1 true "resources: {requests: {cpu: 1000}}" | kubectl apply -f - >/d
 check "a job that fits nowhere is told" within $patience is large reason Unschedulable
 kubectl create namespace small >/dev/null 2>&1
 kubectl -n small create quota none --hard=pods=0 >/dev/null 2>&1
-job quota 1 1 true | kubectl -n small apply -f - >/dev/null
-check "a quota is told" within $patience sh -c 'kubectl -n small describe adljob quota | grep -qi "quota"'
+job crowded 1 1 true | kubectl -n small apply -f - >/dev/null
+check "a quota is told" within $patience sh -c 'kubectl -n small describe adljob crowded | grep -q "exceeded quota"'
 
 ### nodes
 

@@ -31,6 +31,13 @@ TEST(who_may_do_what)
 {
     REQUIRE(open_api());
     CHECK_INT(adlt_code(port, "GET", "/healthz", "", NULL, "\"status\":\"ok\""), 200);
+    CHECK_INT(adlt_code(port, "GET", "/readyz", "", NULL, "does not serve yet"), 503);
+    adli_api_set_ready(api, true);
+    CHECK_INT(adlt_code(port, "GET", "/readyz", "", NULL, "\"status\":\"ok\""), 200);
+    CHECK_INT(adlt_code(replicas, "GET", "/readyz", "", NULL, NULL), 200);
+    adli_api_set_ready(api, false);
+    CHECK_INT(adlt_code(replicas, "GET", "/readyz", "", NULL, NULL), 503);
+    CHECK_INT(adlt_code(port, "GET", "/healthz", "", NULL, NULL), 200);
     CHECK_INT(adlt_code(port, "GET", "/api/v1/jobs", "", NULL, "WWW-Authenticate: Bearer"), 401);
     CHECK_INT(adlt_code(port, "GET", "/metrics", "", NULL, NULL), 401);
     CHECK_INT(
