@@ -196,7 +196,8 @@ typedef struct adli_backend_ops {
     /* The group is over and its results are stored: lets go of everything but its logs. Whatever is
      * still alive of it is killed. Harmless for an unknown group. */
     void (*forget)(void *self, const char *uid, int group);
-    /* The job is deleted: its directories and logs too. */
+    /* The job is deleted: its directories and logs too. They are out of reach at once; the room that they took comes back
+     * as they are removed, behind the call. */
     void (*remove)(void *self, const char *uid);
 
     /* Calls each for every group that is there, so that a scheduler that starts can forget those that it

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +65,8 @@ typedef struct removal {
     const char *name;
     dev_t device;
     long moved;
+    bool (*go_on)(void *user); /* NULL: to the end */
+    void *user;
 } removal;
 
 static void aside(const removal *r, long i, char out[300])
@@ -92,6 +93,8 @@ static void remove_below(removal *r, int dir, const char *name, int depth)
 {
     char deep[300];
     struct stat info;
+    if (r->go_on && !r->go_on(r->user))
+        return;
     if (unlinkat(dir, name, 0) == 0 || (errno != EISDIR && errno != EPERM))
         return;
     if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
@@ -160,13 +163,13 @@ adl_status adli_dirs_open(const char *path, int flags, mode_t mode, int *fd)
     return status;
 }
 
-static adl_status remove_entry(int dir, const char *name)
+static adl_status remove_entry(int dir, const char *name, bool (*go_on)(void *user), void *user)
 {
     char deep[300];
     struct stat info;
     if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? ADL_OK : adli_fail(ADL_EIO, "%s: %s", name, strerror(errno));
-    removal r = {dir, name, info.st_dev, 0};
+    removal r = {dir, name, info.st_dev, 0, go_on, user};
     remove_below(&r, dir, name, 0);
     for (long i = 0; i < r.moved; i++) {
         aside(&r, i, deep);
@@ -177,23 +180,28 @@ static adl_status remove_entry(int dir, const char *name)
     return ADL_OK;
 }
 
-adl_status adli_dirs_remove(int dir, const char *path)
+adl_status adli_dirs_remove_while(int dir, const char *path, bool (*go_on)(void *user), void *user)
 {
     const char *slash = strrchr(path, '/');
     if (!slash)
-        return remove_entry(dir, path);
+        return remove_entry(dir, path, go_on, user);
     char *above = strndup(path, (size_t)(slash - path) + 1);
     int parent = above ? openat(dir, above, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     int why = errno;
     adl_status status = ADL_OK;
     if (parent >= 0)
-        status = remove_entry(parent, slash + 1);
+        status = remove_entry(parent, slash + 1, go_on, user);
     else if (why != ENOENT)
         status = adli_fail(ADL_EIO, "%s: %s", path, strerror(why));
     if (parent >= 0)
         close(parent);
     free(above);
     return status;
+}
+
+adl_status adli_dirs_remove(int dir, const char *path)
+{
+    return adli_dirs_remove_while(dir, path, NULL, NULL);
 }
 
 static const char *variable(const char *name)

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Makes the directory and those above it that are missing, durably, each with that mode. */
@@ -24,6 +25,8 @@ ADL_MUST adl_status adli_dirs_open(const char *path, int flags, mode_t mode, int
 /* Removes dir/path and everything below it, however deep; links are removed, never followed, and other
  * file systems are not entered. What cannot be removed is left: then the result is EIO. */
 adl_status adli_dirs_remove(int dir, const char *path);
+/* The same, while go_on says so: it is asked before each entry. */
+adl_status adli_dirs_remove_while(int dir, const char *path, bool (*go_on)(void *user), void *user);
 
 /* The path from the root on, on the heap, without a slash at its end. It need not exist. */
 ADL_MUST adl_status adli_absolute(const char *path, char **out);

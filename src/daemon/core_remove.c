@@ -1,4 +1,5 @@
-/* The end of a job's record: its files first, then its row. Killed in between, it is done again. */
+/* The end of a job's record: its files first, then its row. Killed in between, it is done again. The backend takes files
+ * away in the background: neither rounds nor the commit wait for them. */
 #include "daemon/core_impl.h"
 
 /* In one commit: each waits for the disk, but others wait for it to end. */

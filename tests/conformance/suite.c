@@ -61,7 +61,7 @@ static void forget_one(void *user, const char *uid, int group)
 const char *adlt_close(adlt_site *site)
 {
     static char wrong[200];
-    char command[128];
+    char command[256];
     wrong[0] = '\0';
     site->backend->ops->list(site->backend->self, forget_one, site->backend);
     site->backend->ops->free(site->backend->self);
@@ -74,7 +74,9 @@ const char *adlt_close(adlt_site *site)
         snprintf(wrong, sizeof wrong, "%d processes or groups are left", left);
     else if (now != site->descriptors)
         snprintf(wrong, sizeof wrong, "%d descriptors, %d before", now, site->descriptors);
-    snprintf(command, sizeof command, "find %s -name '*gone*' -o -name '*.tmp.*' | grep -q .",
+    snprintf(command, sizeof command,
+             "find %s -name .trash -prune -o '(' -name '*gone*' -o -name '*.tmp.*' ')' -print | "
+             "grep -q .",
              site->state);
     if (!wrong[0] && system(command) == 0)
         snprintf(wrong, sizeof wrong, "temporary files are left");

@@ -429,12 +429,17 @@ adl_status adli_local_scan(local *self)
     DIR *stream = opendir(path);
     if (!stream)
         return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    bool trashed = false;
     for (struct dirent *entry; (entry = readdir(stream));) {
-        if (strncmp(entry->d_name, "gone.", 5) == 0)
-            adli_dirs_remove(dirfd(stream), entry->d_name);
+        if (strncmp(entry->d_name, "gone.", 5) == 0) /* half removed by an earlier version */
+            trashed |= adli_local_trash(dirfd(stream), entry->d_name);
+        else if (strcmp(entry->d_name, ADLI_LOCAL_TRASH) == 0)
+            trashed = true;
         else if (adli_member_check(entry->d_name, 1) == ADL_OK)
             scan_job(self, entry->d_name);
     }
     closedir(stream);
+    if (trashed)
+        adli_local_empty_trash(self);
     return ADL_OK;
 }

@@ -1,6 +1,6 @@
 /* The local backend inside: local.c (the interface), group.c (groups and their files), nodes.c (nodes and
  * GPUs), start.c (plans and starting), pod.c (what to run), spawn.c (one keeper), files.c (the jobs'
- * files), use.c (what replicas use), users.c (whose processes they are). */
+ * files), use.c (what replicas use), users.c (whose processes they are), trash.c (what is left of removed jobs). */
 #ifndef ADLI_LOCAL_IMPL_H
 #define ADLI_LOCAL_IMPL_H
 
@@ -9,6 +9,8 @@
 #include "backend/local/plan.h"
 
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 enum { ADLI_UID_BYTES = 64 };
 
@@ -47,6 +49,17 @@ typedef struct ns_user {
     char identity[1024]; /* "UID:GID,GID...", for the keeper */
 } ns_user;
 
+/* Trees on their way out (trash.c). */
+typedef struct trash {
+    pthread_mutex_t lock;
+    bool news, running; /* under lock: there may be more than was seen; somebody looks after it */
+    bool joinable;      /* the backend's: thread was started */
+    pthread_t thread;
+    atomic_bool stop;
+    void (*removing)(void *user); /* the options' */
+    void *removing_user;
+} trash;
+
 typedef struct local {
     adli_backend base;
     char *state_dir; /* absolute */
@@ -63,6 +76,7 @@ typedef struct local {
     int events, notify, timer; /* epoll over inotify and a timer */
     struct adli_nvml *nvml;    /* use.c's, as is the next: NULL when there is none */
     bool nvml_sought;
+    trash trash;
     int lent[64], lent_count; /* ports of worlds that were given away last, in a ring */
 } local;
 
@@ -142,6 +156,16 @@ ADL_MUST adl_status adli_local_give(const local *self, const char *uid, const ns
 
 /* use.c */
 void adli_local_use(void *self, adli_member_use *uses, int count);
+
+/* trash.c */
+#define ADLI_LOCAL_TRASH ".trash" /* in STATE/jobs */
+/* dir/NAME goes into dir's trash, where adli_local_empty_trash finds it; false: it was not there, or had to be removed at
+ * once. */
+bool adli_local_trash(int dir, const char *name);
+/* Removes what is in the trash, on a thread of its own. */
+void adli_local_empty_trash(local *self);
+/* Ends that thread; what it has not removed stays. */
+void adli_local_trash_fini(local *self);
 
 /* spawn.c */
 typedef struct pending {

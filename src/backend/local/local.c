@@ -136,17 +136,16 @@ static void op_list(void *opaque, void (*each)(void *user, const char *uid, int 
 static void op_remove(void *opaque, const char *uid)
 {
     local *self = opaque;
-    char path[PATH_MAX], gone[ADLI_UID_BYTES + 8];
+    char path[PATH_MAX];
     if (adli_member_check(uid, 1) != ADL_OK)
         return;
     for (size_t i = self->group_count; i-- > 0;)
         if (i < self->group_count && strcmp(self->groups[i].uid, uid) == 0)
             adli_local_forget(self, uid, self->groups[i].number);
     snprintf(path, sizeof path, "%s/jobs", self->state_dir);
-    snprintf(gone, sizeof gone, "gone.%s", uid);
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir >= 0 && renameat(dir, uid, dir, gone) == 0)
-        adli_dirs_remove(dir, gone);
+    if (dir >= 0 && adli_local_trash(dir, uid))
+        adli_local_empty_trash(self);
     if (dir >= 0)
         close(dir);
 }
@@ -199,6 +198,7 @@ static void op_free(void *opaque)
     local *self = opaque;
     if (!self)
         return;
+    adli_local_trash_fini(self);
     for (size_t i = 0; i < self->group_count; i++)
         adli_local_group_fini(&self->groups[i]);
     free(self->groups);
@@ -289,6 +289,9 @@ adl_status adli_local_new(const adli_local_options *given, adli_backend **out)
     self->base = (adli_backend){&local_ops, self};
     self->events = self->timer = self->notify = -1;
     self->log_bytes = options->log_bytes;
+    pthread_mutex_init(&self->trash.lock, NULL);
+    self->trash.removing = options->removing;
+    self->trash.removing_user = options->removing_user;
     status = adli_dirs_make(options->state_dir, 0755);
     if (status == ADL_OK && !(self->state_dir = realpath(options->state_dir, NULL)))
         status = adli_fail(ADL_EIO, "%s: %s", options->state_dir, strerror(errno));

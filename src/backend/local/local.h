@@ -2,7 +2,8 @@
  * declared. Everything it knows is in files under STATE/jobs/UID/groups/GROUP, so that it can be killed
  * at any instant and found again; docs/backend.md says which files and in which order.
  *
- * Threads: as backend.h says. The process may have other threads. */
+ * Threads: as backend.h says. The process may have other threads. What is left of removed jobs is taken apart by
+ * one of its own, while there is something. */
 #ifndef ADLI_LOCAL_LOCAL_H
 #define ADLI_LOCAL_LOCAL_H
 
@@ -41,6 +42,9 @@ typedef struct adli_local_options {
     const char *cgroup_parent; /* directory to make groups in (V2); NULL: our own group */
     int64_t log_bytes;         /* kept of each member's output, about; 0: all */
     const char *users;         /* "NAMESPACE=USER, ...": as whom replicas run; NULL, "": as us */
+    /* Called before each file of a removed job is removed, by the thread that does it; for tests. May be NULL. */
+    void (*removing)(void *user);
+    void *removing_user;
 } adli_local_options;
 
 #define ADLI_LOCAL_OPTIONS_INIT                                                                    \
