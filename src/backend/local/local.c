@@ -144,7 +144,7 @@ static void op_remove(void *opaque, const char *uid)
             adli_local_forget(self, uid, self->groups[i].number);
     snprintf(path, sizeof path, "%s/jobs", self->state_dir);
     snprintf(gone, sizeof gone, "gone.%s", uid);
-    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir = adli_local_enter(path);
     if (dir >= 0 && renameat(dir, uid, dir, gone) == 0)
         adli_dirs_remove(dir, gone);
     if (dir >= 0)
