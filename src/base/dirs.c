@@ -7,10 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { DEPTH_MAX = 64 }; /* open descriptors at a time */
@@ -118,11 +121,18 @@ static void remove_below(removal *r, int dir, const char *name, int depth)
     unlinkat(dir, name, AT_REMOVEDIR);
 }
 
+static adl_status is_a_link(const char *path)
+{
+    return adli_fail(ADL_EINVAL, "%s: is a link, which is not followed", path);
+}
+
 adl_status adli_dirs_private(const char *path)
 {
     struct stat info;
-    if (stat(path, &info) != 0)
+    if (lstat(path, &info) != 0)
         return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    if (S_ISLNK(info.st_mode))
+        return is_a_link(path);
     if (info.st_uid != geteuid())
         return adli_fail(ADL_EINVAL,
                          "%s: belongs to user %u, not to us (user %u): what is in it cannot be "
@@ -138,12 +148,28 @@ adl_status adli_dirs_private(const char *path)
     return ADL_OK;
 }
 
+adl_status adli_dirs_enter(const char *path, int *fd)
+{
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS};
+    *fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+    if (*fd < 0 && (errno == ENOSYS || errno == EPERM))
+        *fd = open(path, (int)how.flags | O_NOFOLLOW);
+    int why = errno;
+    adl_status status = *fd >= 0        ? ADL_OK
+                        : why == ELOOP  ? is_a_link(path)
+                        : why == ENOENT ? adli_fail(ADL_ENOENT, "%s: %s", path, strerror(why))
+                                        : adli_fail(ADL_EIO, "%s: %s", path, strerror(why));
+    errno = why;
+    return status;
+}
+
 adl_status adli_dirs_open(const char *path, int flags, mode_t mode, int *fd)
 {
     struct stat info;
     *fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, mode);
     if (*fd < 0 && errno == ELOOP)
-        return adli_fail(ADL_EINVAL, "%s: is a link, which is not followed", path);
+        return is_a_link(path);
     if (*fd < 0)
         return adli_fail(errno == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: %s", path, strerror(errno));
     adl_status status = ADL_OK;

@@ -15,8 +15,12 @@ ADL_MUST adl_status adli_dirs_copy(const char *from, const char *to);
 
 /* Is this directory ours alone? What others could have put there must not be trusted: EINVAL, with the
  * command that mends it, when it is another user's or others may write. One that others may only read is
- * closed to them. */
+ * closed to them. A link is refused, too. */
 ADL_MUST adl_status adli_dirs_private(const char *path);
+
+/* Opens a directory of such a directory, to read: no link anywhere in its name is followed (before Linux 5.6: none at
+ * its end), so it begins with what realpath made. errno is kept. */
+ADL_MUST adl_status adli_dirs_enter(const char *path, int *fd);
 
 /* Opens a file of such a directory: no link is followed, and what is there must be a plain file of ours that
  * others cannot write. */

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { PATH_SIZE = 4096, NAME_TRIES = 100 };
 
@@ -38,23 +39,29 @@ static adl_status move_files(adli_core *core, const char *uid)
 
 adl_status adli_core_finish_submissions(adli_core *core)
 {
-    char path[PATH_SIZE], stray[PATH_SIZE + 260];
+    char path[PATH_SIZE];
+    int fd;
     adl_status status = ADL_OK;
     const adli_kept_job *job;
+    incoming_path(core, "", path);
+    status = adli_dirs_enter(path, &fd);
+    if (status != ADL_OK)
+        return status == ADL_ENOENT ? ADL_OK
+                                    : status; /* a link: what is there is not ours to remove */
     TAILQ_FOREACH(job, &core->jobs, all)
     {
         if (status == ADL_OK)
             status = move_files(core, job->uid);
     }
-    incoming_path(core, "", path);
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (entry->d_name[0] != '.') {
-            snprintf(stray, sizeof stray, "%s/%s", path, entry->d_name);
-            adli_dirs_remove(AT_FDCWD, stray);
-        }
-    if (dir)
-        closedir(dir);
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return status == ADL_OK ? adli_fail_memory(path) : status;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            adli_dirs_remove(dirfd(dir), entry->d_name);
+    closedir(dir);
     return status;
 }
 
@@ -272,6 +279,11 @@ static adl_status unpack(const adli_core *core, const job_files *files, const ch
     incoming_path(core, "", parent);
     if (mkdir(parent, 0700) != 0 && errno != EEXIST)
         return adli_fail(ADL_EIO, "%s: %s", parent, strerror(errno));
+    int above;
+    adl_status status = adli_dirs_enter(parent, &above); /* it may be a link */
+    if (status != ADL_OK)
+        return status;
+    close(above);
     *made = mkdir(incoming, 0700) == 0;
     if (!*made)
         return adli_fail(errno == EEXIST ? ADL_ESTATE : ADL_EIO, "%s: %s", incoming,

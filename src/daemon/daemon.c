@@ -47,11 +47,10 @@ static adl_status open_state(daemon_state *d)
     adl_status status = adli_state_dir(d->options->state_dir, &given);
     if (status == ADL_OK)
         status = adli_dirs_make(given, 0700);
-    if (status == ADL_OK)
-        status = adli_dirs_private(given);
     char *full = status == ADL_OK ? realpath(given, NULL) : NULL;
-    if (status == ADL_OK && !full)
-        status = adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));
+    if (status == ADL_OK)
+        status =
+            full ? adli_dirs_private(full) : adli_fail(ADL_EIO, "%s: %s", given, strerror(errno));
     int length = full ? snprintf(d->state, sizeof d->state, "%s", full) : 0;
     if (length < 0 || (size_t)length + 64 >= sizeof d->state)
         status = adli_fail(ADL_EINVAL, "%s: the name is too long", given);
@@ -112,6 +111,18 @@ static adl_status lock_state(daemon_state *d)
     return ADL_OK;
 }
 
+/* NULL: it is not there, or is a link. */
+static DIR *look_into(const char *path)
+{
+    int fd;
+    if (adli_dirs_enter(path, &fd) != ADL_OK)
+        return NULL;
+    DIR *dir = fdopendir(fd);
+    if (!dir)
+        close(fd);
+    return dir;
+}
+
 /* Jobs without their database: to begin with an empty one would forget them, and their replicas. */
 static adl_status check_database(const daemon_state *d)
 {
@@ -122,7 +133,7 @@ static adl_status check_database(const daemon_state *d)
     snprintf(jobs, sizeof jobs, "%s/jobs", d->state);
     if (stat(path, &info) == 0 && info.st_size > 0)
         return ADL_OK;
-    DIR *dir = opendir(jobs);
+    DIR *dir = look_into(jobs);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         found += entry->d_name[0] != '.';
     if (dir)
@@ -139,7 +150,7 @@ static adl_status check_database(const daemon_state *d)
 /* Files of uploads lose their names at once; one whose daemon was killed just before that is still there. */
 static void clear_uploads(const daemon_state *d)
 {
-    DIR *dir = opendir(d->uploads);
+    DIR *dir = look_into(d->uploads);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         if (strncmp(entry->d_name, "upload-", 7) == 0)
             unlinkat(dirfd(dir), entry->d_name, 0);

@@ -77,6 +77,25 @@ for file in adaptdl-sched.pid token jobs.sqlite; do
     run --state "$tmp/unsafe" --listen 127.0.0.1:0; check "link_for_$file" 2 "$file: "
     if [ -e "$tmp/elsewhere" ]; then not_ok "link_for_${file}_not_followed" "it was"; rm "$tmp/elsewhere"; fi
 done
+unsafe; ln -s "$tmp/elsewhere" "$tmp/unsafe/daemon.log"
+run --state "$tmp/unsafe" --daemonize; check link_for_daemon.log 1 'daemon.log: is a link'
+unsafe; ln -s "$tmp/elsewhere" "$tmp/unsafe/reserve"
+run --state "$tmp/unsafe"; check link_for_reserve 2 'reserve: is a link'
+if [ -e "$tmp/elsewhere" ]; then not_ok links_for_files_not_followed "one was"; rm "$tmp/elsewhere"
+else ok links_for_files_not_followed; fi
+mkdir -m 755 "$tmp/elsewhere"; mkdir "$tmp/elsewhere/theirs"; touch "$tmp/elsewhere/upload-aBcDeF"
+for directory in uploads jobs incoming; do # what is left over in some of them is removed
+    unsafe; ln -s "$tmp/elsewhere" "$tmp/unsafe/$directory"
+    run --state "$tmp/unsafe"; check "link_for_$directory" 2 "$directory: is a link"
+    if [ "$(stat -c %a "$tmp/elsewhere") $(ls "$tmp/elsewhere" | tr '\n' ' ')" = "755 theirs upload-aBcDeF " ]; then ok "link_for_${directory}_not_followed"
+    else not_ok "link_for_${directory}_not_followed" "$(ls -la "$tmp/elsewhere")"; fi
+done
+mkdir "$tmp/group"; ln -s "$tmp/group" "$tmp/link"
+rc=0; "$bin/adaptdl-keeper" "$tmp/link" 0 "$tmp/replica.log" / 0 0 - - 0 - -- true 3>"$tmp/log" || rc=$?
+for _ in $(seq 1200); do [ -s "$tmp/log" ] && break; sleep 0.05; done
+check link_for_a_group 0 'link: is a link'
+if [ -z "$(ls "$tmp/group")" ]; then ok link_for_a_group_not_followed
+else not_ok link_for_a_group_not_followed "$(ls "$tmp/group")"; fi
 unsafe; echo 0123456789abcdef0123 >"$tmp/unsafe/token"; chmod 666 "$tmp/unsafe/token"
 run --state "$tmp/unsafe" --listen 127.0.0.1:0; check planted_token 2 'token: .*others may write'
 if [ "$(id -u)" = 0 ]; then

@@ -129,6 +129,73 @@ TEST(files_are_only_the_jobs_own)
     CLOSE();
 }
 
+static void move_and_link(const char *path, char away[300])
+{
+    snprintf(away, 300, "%s.away", path);
+    CHECK(rename(path, away) == 0 && symlink(away, path) == 0);
+}
+
+/* What lies below a job's directory is found by its name alone: a link in the place of any part of it leads nowhere. */
+TEST(links_in_place_of_a_jobs_directories_are_not_followed)
+{
+    static const char *const below[] = {"", "/groups", "/groups/1", "/logs"};
+    char path[256], away[300];
+    adli_opened opened;
+    int fd;
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, "echo mine > $DIR/file; echo said"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    for (size_t i = 0; i < ADLI_COUNT(below); i++) {
+        snprintf(path, sizeof path, "%s/jobs/job%s", site->state, below[i]);
+        move_and_link(path, away);
+        adl_status log = backend->ops->open_log(backend->self, "job", 1, 0, &fd);
+        CHECK(log == (i == 0 || i == 3 ? ADL_EIO : ADL_OK));
+        if (log == ADL_OK)
+            close(fd);
+        adl_status file =
+            backend->ops->open_file(backend->self, "job", "/adaptdl/share/file", &opened);
+        CHECK(file == (i == 0 ? ADL_ESTATE : ADL_OK));
+        adli_opened_fini(&opened);
+        REQUIRE_OK(adlt_reopen(site));
+        backend = site->backend;
+        CHECK(adlt_gone(site, "job", 1) == (i < 3));
+        if (i != 2)
+            CHECK(adlt_start(site, "job", 2, 1, "exit 0") == ADL_EINVAL);
+        else
+            CHECK(adlt_start(site, "job", 1, 1, "exit 0") == ADL_EINVAL);
+        CHECK(unlink(path) == 0 && rename(away, path) == 0);
+        REQUIRE_OK(adlt_reopen(site));
+        backend = site->backend;
+    }
+    CHECK_INT(adlt_view(site, "job", 1, 0).state, ADLI_MEMBER_SUCCEEDED);
+    CHECK_OK(adlt_start(site, "job", 2, 1, "exit 0"));
+    CHECK(adlt_wait(site, "job", 2, -1, ADLI_MEMBER_SUCCEEDED));
+    CLOSE();
+}
+
+/* Nor is STATE/jobs: neither at the start, nor when a job's directory is removed later. */
+TEST(a_link_in_place_of_all_jobs_is_not_followed)
+{
+    char path[256], away[300], kept[320];
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, "exit 0"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    snprintf(path, sizeof path, "%s/jobs", site->state);
+    move_and_link(path, away);
+    backend->ops->remove(backend->self, "job");
+    snprintf(kept, sizeof kept, "%s/job", away);
+    CHECK(access(kept, F_OK) == 0);
+    const adli_local_node node = {.name = "a"};
+    adli_local_options options = ADLI_LOCAL_OPTIONS_INIT;
+    adli_backend *other;
+    options.state_dir = site->state;
+    options.nodes = &node;
+    options.node_count = 1;
+    CHECK_FAILS(adli_local_new(&options, &other), ADL_EINVAL, "jobs: is a link");
+    CHECK(unlink(path) == 0 && rename(away, path) == 0);
+    CLOSE();
+}
+
 TEST(what_a_killed_scheduler_was_writing_is_cleared_away)
 {
     char path[256];

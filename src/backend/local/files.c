@@ -28,7 +28,13 @@ adl_status adli_local_job_dir(const local *self, const char *uid, const char *wh
         return status;
     if (snprintf(out, size, "%s/jobs/%s/%s", self->state_dir, uid, which) >= (int)size)
         return adli_fail(ADL_EINVAL, "%s: too long", self->state_dir);
-    return adli_dirs_make(out, 0755);
+    status = adli_dirs_make(out, 0755);
+    int dir = -1;
+    if (status == ADL_OK)
+        status = adli_dirs_enter(out, &dir); /* it may be a link, which is not followed */
+    if (dir >= 0)
+        close(dir);
+    return status;
 }
 
 adl_status adli_local_put_source(void *opaque, const char *uid, const char *folder)
@@ -55,17 +61,22 @@ adl_status adli_local_copy_source(void *opaque, const char *uid, const char *fol
 adl_status adli_local_open_log(void *opaque, const char *uid, int number, int which, int *fd)
 {
     const local *self = opaque;
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[48];
     struct stat info;
     *fd = -1;
     adl_status status = adli_member_check(uid, number);
     if (status != ADL_OK)
         return status;
-    snprintf(path, sizeof path, "%s/jobs/%s/logs/%d-%d.log", self->state_dir, uid, number, which);
-    *fd = open(path, OPEN_FLAGS | O_NOFOLLOW);
+    snprintf(path, sizeof path, "%s/jobs/%s/logs", self->state_dir, uid);
+    snprintf(name, sizeof name, "%d-%d.log", number, which);
+    int dir = adli_local_enter(path);
+    *fd = dir >= 0 ? openat(dir, name, OPEN_FLAGS | O_NOFOLLOW) : -1;
+    int why = errno;
+    if (dir >= 0)
+        close(dir);
     if (*fd < 0)
-        return adli_fail(errno == ENOENT ? ADL_ENOENT : ADL_EIO,
-                         "%s: log of group %d, member %d: %s", uid, number, which, strerror(errno));
+        return adli_fail(why == ENOENT ? ADL_ENOENT : ADL_EIO, "%s: log of group %d, member %d: %s",
+                         uid, number, which, strerror(why));
     if (fstat(*fd, &info) == 0 && S_ISREG(info.st_mode))
         return ADL_OK;
     close(*fd);
@@ -195,7 +206,7 @@ static int open_root(const local *self, const char *uid, const char *which)
         errno = ENAMETOOLONG;
         return -1;
     }
-    int job = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int job = adli_local_enter(path);
     if (job < 0)
         return -1;
     struct stat info;

@@ -23,13 +23,19 @@
 static const double forget_wait_s = 2;
 enum { CLEAN_LOOKS = 3, SWEEPS = 80 };
 
+int adli_local_enter(const char *path)
+{
+    int fd;
+    return adli_dirs_enter(path, &fd) == ADL_OK ? fd : -1;
+}
+
 int adli_local_open(const local *self, const char *uid, int number)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/jobs/%s/groups/%d", self->state_dir, uid, number) >=
         (int)sizeof path)
         return -1;
-    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return adli_local_enter(path);
 }
 
 static group *find_known(const local *self, const char *uid, int number)
@@ -281,7 +287,7 @@ static int open_groups(const local *self, const char *uid)
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/jobs/%s/groups", self->state_dir, uid) >= (int)sizeof path)
         return -1;
-    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return adli_local_enter(path);
 }
 
 int adli_local_forgotten(const local *self, const char *uid)
@@ -426,9 +432,15 @@ adl_status adli_local_scan(local *self)
     adl_status status = adli_dirs_make(path, 0755);
     if (status != ADL_OK)
         return status;
-    DIR *stream = opendir(path);
-    if (!stream)
-        return adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    int dir;
+    status = adli_dirs_enter(path, &dir);
+    if (status != ADL_OK)
+        return status;
+    DIR *stream = fdopendir(dir);
+    if (!stream) {
+        close(dir);
+        return adli_fail_memory(path);
+    }
     bool trashed = false;
     for (struct dirent *entry; (entry = readdir(stream));) {
         if (strncmp(entry->d_name, "gone.", 5) == 0) /* half removed by an earlier version */

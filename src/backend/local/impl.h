@@ -81,6 +81,8 @@ typedef struct local {
 } local;
 
 /* group.c */
+/* adli_dirs_enter's descriptor; -1, with errno: none. */
+int adli_local_enter(const char *path);
 /* Opens the group's directory; -1: there is none. */
 int adli_local_open(const local *self, const char *uid, int number);
 /* The known group; one that is on disk but not known becomes known. ENOENT. */

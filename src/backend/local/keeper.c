@@ -3,6 +3,7 @@
 #include "backend/local/claim.h"
 #include "backend/output.h"
 #include "base/clock.h"
+#include "base/dirs.h"
 #include "base/log.h"
 #include "proc/procs.h"
 #include "proc/ward.h"
@@ -409,9 +410,9 @@ static void keep(watch *w)
 static adl_status prepare(watch *w)
 {
     w->signals = block_signals();
-    w->dir = open(w->keeper->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w->dir < 0)
-        return adli_fail(ADL_EIO, "%s: %s", w->keeper->dir, strerror(errno));
+    adl_status status = adli_dirs_enter(w->keeper->dir, &w->dir);
+    if (status != ADL_OK)
+        return status;
     if (w->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
         return adli_fail(ADL_EIO, "signals: %s", strerror(errno));
     return ADL_OK;

@@ -143,7 +143,7 @@ static void op_remove(void *opaque, const char *uid)
         if (i < self->group_count && strcmp(self->groups[i].uid, uid) == 0)
             adli_local_forget(self, uid, self->groups[i].number);
     snprintf(path, sizeof path, "%s/jobs", self->state_dir);
-    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir = adli_local_enter(path);
     if (dir >= 0 && adli_local_trash(dir, uid))
         adli_local_empty_trash(self);
     if (dir >= 0)

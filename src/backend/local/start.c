@@ -298,8 +298,7 @@ static adl_status make_directory(const local *self, const adli_start *start, int
     status = adli_dirs_make(path, 0755);
     if (status != ADL_OK)
         return status;
-    *dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return *dir >= 0 ? ADL_OK : adli_fail(ADL_EIO, "%s: %s", path, strerror(errno));
+    return adli_dirs_enter(path, dir);
 }
 
 /* The group, with all members of the start planned. A plan that another wrote meanwhile may lack some of
