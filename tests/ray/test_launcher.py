@@ -207,6 +207,29 @@ def test_in_place(cluster, folder, tmp_path):
         service.close()
 
 
+def test_a_worker_dies_in_place(cluster, folder, tmp_path):
+    """The others go on without it, be it rank 0 or another, and somebody takes its place; nobody is restarted."""
+    end = tmp_path / "end"
+    process = launch(cluster, folder, "--until", end, program="loop_job.py", most=2)
+    reader = Reader(process)
+    try:
+        for count, rank in enumerate((1, 0), 1):
+            reader.wait_for(r"SIZE replicas=2 restarts=0", times=count)
+            pids = until(lambda: len(job_status()["pids"]) == 2 and job_status()["pids"], "two workers")
+            os.kill(pids[rank], signal.SIGKILL)
+            reader.wait_for(r"lost a worker; the others went on, 1 now", times=count)
+            survivor, = set(pids) - {pids[rank]}
+            assert survivor in until(lambda: len(job_status()["pids"]) == 2 and job_status()["pids"], "two workers again")
+        reader.wait_for(r"SIZE replicas=2 restarts=0", times=3)
+        end.write_text("")
+        reader.wait_for(r"END whole=True restarts=0")
+        assert reader.end() == 0
+        assert not any("going on from" in line for line in reader.lines)
+    finally:
+        process.kill()
+        process.wait()
+
+
 def asked_for():
     """The bundles that Ray's autoscaler finds."""
     from ray.experimental.internal_kv import _internal_kv_get
