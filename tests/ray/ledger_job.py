@@ -48,14 +48,16 @@ def main():
     ledger.steps = adaptdl.collective.broadcast(ledger.steps)
     rank = env.replica_rank()
     if rank == 0:
-        print(f"START replicas={env.num_replicas()} restarts={env.num_restarts()} step={len(ledger.steps)}", flush=True)
+        print(f"START replicas={env.num_replicas()} restarts={env.num_restarts()} step={len(ledger.steps)} "
+              f"at={time.time():.3f}", flush=True)
         report()
     while len(ledger.steps) < args.steps or (args.until and not os.path.exists(args.until)):
         time.sleep(0.05)
         if adaptdl.collective.allreduce(0 if args.deaf else len(asked)):
             adaptdl.checkpoint.save_all_states()
+            saved = time.time()
             time.sleep(1.5)  # longer than a question for output waits for an answer
-            print("STOPPED", flush=True)
+            print(f"STOPPED at={saved:.3f}", flush=True)
             os._exit(143)
         ledger.steps.append(len(ledger.steps))
         if len(ledger.steps) % 20 == 0:

@@ -37,7 +37,8 @@ def main():
             ledger.steps = ledger.steps + [[epoch, loop.index]]
             if env.replica_rank() == 0 and env.num_replicas() != before:
                 before = env.num_replicas()
-                print(f"SIZE replicas={before} restarts={env.num_restarts()} step={len(ledger.steps)}", flush=True)
+                print(f"SIZE replicas={before} restarts={env.num_restarts()} step={len(ledger.steps)} "
+                      f"at={time.time():.3f}", flush=True)
             time.sleep(0.05)
         if adaptdl.collective.broadcast(os.path.exists(args.until)):
             break

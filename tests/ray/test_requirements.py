@@ -80,7 +80,9 @@ def test_a_raylet_that_dies_at_its_start_is_tried_again(monkeypatch):
         begin(self)
         if not died:
             died.append(self)
-            self.all_processes["raylet"][0].process.kill()
+            raylet = self.all_processes["raylet"][0].process
+            raylet.kill()
+            raylet.wait()  # one that is still going is connected to: then Ray ends this process
 
     monkeypatch.setattr(node.Node, "start_ray_processes", dies_once)
     with rayharness.local(1):

@@ -3,7 +3,9 @@
 anything."""
 
 import argparse
+import json
 import os
+import pathlib
 import re
 import signal
 import time
@@ -154,6 +156,39 @@ def test_killed_worker_costs_a_restart_at_most(tmp_path):
 
 
 
+def stored_steps(trial):
+    """How far the trial was in the checkpoint that Tune would start it from; 0: there is none yet."""
+    found = list(pathlib.Path(trial.checkpoint.path).glob("adaptdl/*/ledger.state")) if trial.checkpoint else []
+    return len(json.loads(b"[[" + found[0].read_bytes().rpartition(b"[[")[2])[0]) if found else 0  # behind its header
+
+
+def lose_trainable(tmp_path, lose):
+    """A search of one trial; lose(trial, result) ends the process that owns the trial's workers, once a checkpoint is in
+    the storage. The trial starts again from there, and it is no failure of its own."""
+    end = tmp_path / "end"
+    stored = []
+
+    def watch(trial, result):
+        if not stored and stored_steps(trial):
+            stored.append(stored_steps(trial))
+            lose(trial, result)
+        elif stored and result["started"] > 0:
+            end.write_text("")
+
+    trial, = search(tmp_path, trainable(max_replicas=1), {"steps": 100, "until": str(end)}, scheduler=scheduler(),
+                    watch=watch, max_failures=0).trials
+    result = trial.last_result
+    assert stored and trial.status == "TERMINATED" and result["whole"], (stored, result)
+    assert result["started"] >= stored[0], (stored, result)
+    assert trial.run_metadata.num_failures == 0 and trial.adaptdl_lost == 1
+    assert str(trial).startswith("AdaptDLTrainable_1_1_"), str(trial)
+
+
+def test_killed_trainable_costs_a_restart_at_most(tmp_path):
+    with rayharness.shared(4):
+        lose_trainable(tmp_path, lambda trial, result: os.kill(result["pid"], signal.SIGKILL))
+
+
 def test_a_checkpoint_of_the_functions_own(tmp_path):
     with rayharness.shared(4):
         analysis = search(tmp_path, trainable(tune_trials.own_checkpoint_trial, max_replicas=1), {}, scheduler=scheduler())
@@ -262,6 +297,23 @@ def test_lost_node_costs_a_restart_at_most(tmp_path):
     assert lost and trial.status == "TERMINATED" and trial.last_result["whole"], trial.last_result
     assert trial.last_result["started"] >= 20 and trial.last_result["replicas"] == 1
     assert NAME.fullmatch(str(trial)).group(1) == "1" and int(NAME.fullmatch(str(trial)).group(2)) >= 1
+
+
+@pytest.mark.long
+def test_lost_node_of_the_trainable_costs_a_restart_at_most(tmp_path):
+    """The machine with all that the trial has dies: it starts again on the other one, from Tune's storage."""
+    with rayharness.cluster({"num_cpus": 1}, {"num_cpus": 1}) as found:
+        ray.init(address=found.address, log_to_driver=False)
+
+        def lose(trial, result):
+            owner = trial.temporary_state.ray_actor
+            status = ray.get(owner.adaptdl_status.remote())
+            name = ray._private.state.actors(owner._actor_id.hex())["Address"]["NodeID"]
+            assert status["nodes"] == [name]
+            node, = (node for node in found.workers if node.node_id == name)
+            found.remove_node(node, allow_graceful=False)
+
+        lose_trainable(tmp_path, lose)
 
 
 if __name__ == "__main__":
