@@ -3,10 +3,14 @@ The first is its ledger: each example of a batch adds 1 to its own element, so t
 of epochs. The second learns a line with momentum, a schedule that steps at each batch, a buffer, and, where PyTorch has
 them for the CPU, bfloat16 and a loss scaler (with cuda=1 on a GPU, over NCCL with nccl=1; there float16). It does not depend on how many replicas have a batch between them.
 
-    elastic_program.py DIRECTORY [name=value...]     writes DIRECTORY/starts, and on rank 0 DIRECTORY/result at the end"""
+    elastic_program.py DIRECTORY [name=value...]     writes DIRECTORY/starts, and on rank 0 DIRECTORY/result at the end
 
+SIGUSR1 has it print where all its threads are."""
+
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 
@@ -105,6 +109,7 @@ def pause():
 
 
 def main():
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
     with open(os.path.join(directory, "starts"), "a") as starts:
         starts.write(f"{os.environ.get('ADAPTDL_MEMBER', 0)} {os.getpid()} {os.environ.get('ADAPTDL_JOIN', 0)}\n")
