@@ -225,8 +225,8 @@ static adl_status check_next(adl_context *ctx, const adli_world *next)
     for (int i = 0; i < next->replicas; i++)
         joined |= adli_world_rank(&ctx->world, next->members[i]) < 0;
     if (joined && ctx->unlogged)
-        return adli_fail(ADL_ESTATE, "the program has made collective calls before its epochs that "
-                                     "are in no log (torch.distributed), nobody can join");
+        return adli_fail(ADL_ESTATE, "the program called torch.distributed before its epochs, "
+                                     "nobody can join");
     if (joined && adli_replay_full(ctx->replay))
         return adli_fail(ADL_ESTATE, "the log of collective calls ran over, nobody can join");
     return ADL_OK;

@@ -5,7 +5,9 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +17,28 @@ import harness
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
 ADAPTDL = pathlib.Path(os.environ.get("ADAPTDL_BIN", harness.ROOT / "build" / "release" / "bin")) / "adaptdl"
 HANG_S = float(os.environ.get("ADL_ELASTIC_HANG_S", "300"))
+STACK = "Current thread 0x"  # faulthandler, once for each process
 numbers = itertools.count()
+
+
+def native_stack(pid):
+    """What the threads of a process are doing, in C where there is a debugger that may look."""
+    lines = [f"process {pid}:"]
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            state = (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            lines.append(f"  thread {task.name} {(task / 'comm').read_text().strip()}: {state} "
+                         f"{(task / 'wchan').read_text().strip()}")
+        except OSError:
+            pass  # it has ended meanwhile
+    if shutil.which("gdb"):
+        try:
+            lines.append(subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all backtrace 30"],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                        text=True, errors="replace", timeout=120).stdout)
+        except subprocess.TimeoutExpired:
+            lines.append("  the debugger does not end")
+    return "\n".join(lines)
 
 
 class Run:
@@ -50,23 +73,35 @@ class Run:
     def log(self):
         return self.output.read_text(errors="replace")
 
+    def wait(self, holds, what):
+        until = time.monotonic() + HANG_S
+        while not holds():
+            assert self.process.poll() is None, f"it is over, and {what}\n{self.log()}"
+            assert time.monotonic() < until, f"{what}\n{self.stacks()}"
+            time.sleep(0.05)
+
     def until(self, *texts, count=1):
         """Waits until the log has one of these that many times."""
-        until = time.monotonic() + HANG_S
-        while not any(self.log().count(text) >= count for text in texts):
-            assert self.process.poll() is None and time.monotonic() < until, f"no {texts}\n{self.log()}"
-            time.sleep(0.05)
+        self.wait(lambda: any(self.log().count(text) >= count for text in texts), f"no {texts}")
 
     def trains(self):
         """Waits for a batch that is trained on: from the first one on it can be resized in place."""
-        until = time.monotonic() + HANG_S
         (self.directory / "trains").unlink(missing_ok=True)
-        while not (self.directory / "trains").exists():
-            assert self.process.poll() is None and time.monotonic() < until, self.log()
-            time.sleep(0.05)
+        self.wait((self.directory / "trains").exists, "nothing is trained on")
 
     def scale(self, replicas):
         subprocess.run([ADAPTDL, "scale", self.name, str(replicas)], env=self.env, capture_output=True, timeout=60)
+
+    def replace(self, rank):
+        """Another process in the place of one, as when it moves; what the launcher answers."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(60)
+            try:
+                control.connect(str(self.directory / "adaptdl" / f"{self.name}.sock"))
+                control.sendall(f"replace {rank}\n".encode())
+                return control.makefile().readline()
+            except OSError as error:  # it is over, or has not begun to listen
+                return f"error: {error}"
 
     def members(self, joining=None):
         """Processes that are there, oldest first; joining: of those only that were started so, or not."""
@@ -97,12 +132,24 @@ class Run:
             except ProcessLookupError:
                 pass
 
+    def stacks(self):
+        """The log, with where each process is in it (elastic_program.py prints that when it gets SIGUSR1), and what its
+        threads wait for: for a history that hangs."""
+        members, printed = self.members(), self.log().count(STACK)
+        for pid in members:
+            self.signal(pid, signal.SIGCONT)
+            self.signal(pid, signal.SIGUSR1)
+        until = time.monotonic() + 60
+        while self.log().count(STACK) < printed + len(members) and time.monotonic() < until:
+            time.sleep(0.05)
+        return "\n".join([self.log(), *map(native_stack, members)])
+
     def end(self):
         (self.directory / "hurry").touch()
         try:
             status = self.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"hangs\n{self.log()}") from None
+            raise AssertionError(f"hangs\n{self.stacks()}") from None
         assert status == 0, f"exit status {status}\n{self.log()}"
         return json.loads((self.directory / "result").read_text())
 

@@ -3,10 +3,14 @@ The first is its ledger: each example of a batch adds 1 to its own element, so t
 of epochs. The second learns a line with momentum, a schedule that steps at each batch, a buffer, and, where PyTorch has
 them for the CPU, bfloat16 and a loss scaler (with cuda=1 on a GPU, over NCCL with nccl=1; there float16). It does not depend on how many replicas have a batch between them.
 
-    elastic_program.py DIRECTORY [name=value...]     writes DIRECTORY/starts, and on rank 0 DIRECTORY/result at the end"""
+    elastic_program.py DIRECTORY [name=value...]     writes DIRECTORY/starts, and on rank 0 DIRECTORY/result at the end
 
+SIGUSR1 has it print where all its threads are."""
+
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 
@@ -104,7 +108,15 @@ def pause():
         time.sleep(o.step_ms / 1000)
 
 
+def held():
+    """Until a test has done something meanwhile: it makes a file "hold" before, and removes it."""
+    while os.path.exists(os.path.join(directory, "hold")):
+        mark("waits")
+        time.sleep(0.02)
+
+
 def main():
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
     with open(os.path.join(directory, "starts"), "a") as starts:
         starts.write(f"{os.environ.get('ADAPTDL_MEMBER', 0)} {os.getpid()} {os.environ.get('ADAPTDL_JOIN', 0)}\n")
@@ -130,6 +142,7 @@ def main():
     history, sums = History("history"), adl.Accumulator()
     adaptdl.checkpoint.load_state(history)
     counted, files = [], open_files()
+    replicas = [set() for _ in range(o.epochs)]  # that trained, in each epoch
     for epoch in adl.remaining_epochs_until(o.epochs):
         if o.own == 2 and epoch == 0:
             torch.distributed.barrier()
@@ -138,6 +151,9 @@ def main():
             assert i < len(train), (i, len(train))
             if i + 3 < len(train):
                 mark("trains")
+            if epoch == 0 and i == 3:
+                held()
+            replicas[epoch].add(adaptdl.env.num_replicas())
             numbers, x, y = numbers.to(DEVICE), x.to(DEVICE), y.to(DEVICE)
             optimizers[0].zero_grad()
             optimizers[1].zero_grad()
@@ -169,6 +185,7 @@ def main():
         seen = ledger.module.seen.detach().cpu()
         result = dict(wrong=[(i, seen[i].item()) for i in range(o.examples) if not abs(seen[i].item() - o.epochs) < 1e-3],
                       steps=schedule.last_epoch, files=open_files() - files, history=history.epochs, counted=counted,
+                      replicas=[sorted(counts) for counts in replicas],
                       weights=[p.detach().flatten().tolist() for p in model.module.parameters()],
                       buffers=[b.flatten().tolist() for b in model.module.buffers()])
         with open(os.path.join(directory, "result"), "w") as file:

@@ -46,6 +46,10 @@ def test_grow_shrink_and_deaths_in_place(tmp_path, undisturbed):
         os.kill(run.members()[0], signal.SIGKILL)  # rank 0
         run.until("going on without it", "restart", count=2)
         run.until("3 replicas now", count=3)
+        moved = run.members()
+        run.wait(lambda: "is replaced" in run.replace(0), "rank 0 cannot be moved")
+        run.until("3 replicas now", count=4)
+        run.wait(lambda: len(set(moved) - set(run.members())) == 1, "nobody has left")
         run.scale(1)
         run.until("1 replica now")
         result = run.end()
@@ -55,12 +59,50 @@ def test_grow_shrink_and_deaths_in_place(tmp_path, undisturbed):
         print("info - " + " ".join(line.split(": ", 2)[-1] for line in run.log().splitlines() if "paused" in line))
 
 
+def test_own_collectives_before_the_epochs_restart_a_job_that_grows(tmp_path, undisturbed):
+    """A new process could not repeat them. Nobody has to when it shrinks."""
+    with Run(tmp_path, 2, epochs=4, examples=600, step_ms=50, own=1) as run:
+        run.trains()
+        run.scale(3)
+        run.until("cannot be resized in place (the program called torch.distributed before its epochs, nobody can join)")
+        run.until("restart 1 on 3 replicas")
+        assert "resized in place, paused" not in run.log()
+        run.trains()
+        run.scale(2)
+        run.until("2 replicas now")
+        check(run, run.end(), undisturbed(4, 600), 4, 600)
+        assert "restart 2" not in run.log(), run.log()
+
+
+def test_own_collectives_in_an_epoch_put_a_resize_off_to_the_next(tmp_path, undisturbed):
+    (tmp_path / "hold").touch()
+    with Run(tmp_path, 2, epochs=3, examples=480, step_ms=100, own=2) as run:
+        run.wait((tmp_path / "waits").exists, "it does not come to its first batches")
+        run.scale(3)
+        run.until("ready to join")  # the next world is offered, 36 batches before the end of the epoch
+        (tmp_path / "hold").unlink()
+        run.until("3 replicas now")
+        result = run.end()
+        check(run, result, undisturbed(3, 480), 3, 480)
+        assert result["replicas"][0] == [2] and result["replicas"][1][-1] == 3, result["replicas"]
+        assert "restart" not in run.log(), run.log()
+
+
+def test_what_hangs_says_where(tmp_path):
+    with Run(tmp_path, 2, epochs=1, examples=1200, step_ms=200) as run:
+        run.trains()
+        stacks = run.stacks()
+        assert stacks.count("in main") == 2 and stacks.count("\nprocess ") == 2, stacks
+
+
 def disturb(run, draw):
     """One thing that happens to it, and what becomes of it, or not even that."""
-    what = draw.choice(["scale", "scale", "scale", "kill", "kill", "kill-new", "stop"])
+    what = draw.choice(["scale", "scale", "scale", "move", "move", "kill", "kill", "kill-new", "stop"])
     members, before = run.members(), run.log().count("now\n")
     if what == "scale" or not members:
         run.scale(draw.randint(1, 3))
+    elif what == "move":
+        run.replace(draw.randrange(3))
     elif what == "kill-new":
         run.scale(3)
         time.sleep(draw.choice([0.5, 2, 4]))
