@@ -196,6 +196,31 @@ TEST(a_link_in_place_of_all_jobs_is_not_followed)
     CLOSE();
 }
 
+/* Nor is the folder that removed jobs are moved to: what is elsewhere stays, and the job goes all the same. */
+TEST(a_link_in_place_of_the_trash_is_not_followed)
+{
+    char path[256], away[300], kept[320];
+    OPEN();
+    CHECK_OK(adlt_start(site, "job", 1, 1, "exit 0"));
+    CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
+    snprintf(away, sizeof away, "%s/elsewhere", site->state);
+    snprintf(kept, sizeof kept, "%s/theirs", away);
+    CHECK(mkdir(away, 0700) == 0 && mkdir(kept, 0700) == 0);
+    snprintf(path, sizeof path, "%s/jobs/.trash", site->state);
+    CHECK(symlink(away, path) == 0);
+    REQUIRE_OK(adlt_reopen(site));
+    backend = site->backend;
+    backend->ops->remove(backend->self, "job");
+    REQUIRE_OK(adlt_reopen(site));
+    backend = site->backend;
+    CHECK(access(kept, F_OK) == 0);
+    snprintf(kept, sizeof kept, "%s/job.0", away);
+    CHECK(access(kept, F_OK) != 0);
+    snprintf(path, sizeof path, "%s/jobs/job", site->state);
+    CHECK(access(path, F_OK) != 0);
+    CLOSE();
+}
+
 TEST(what_a_killed_scheduler_was_writing_is_cleared_away)
 {
     char path[256];

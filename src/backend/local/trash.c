@@ -32,7 +32,10 @@ static size_t empty_once(local *self)
     char path[PATH_MAX];
     size_t left = 0;
     snprintf(path, sizeof path, "%s/jobs/%s", self->state_dir, ADLI_LOCAL_TRASH);
-    DIR *stream = opendir(path);
+    int dir = adli_local_enter(path); /* a link leads to what is not ours to remove */
+    DIR *stream = dir >= 0 ? fdopendir(dir) : NULL;
+    if (dir >= 0 && !stream)
+        close(dir);
     for (struct dirent *entry; stream && (entry = readdir(stream));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             left +=
@@ -88,12 +91,15 @@ bool adli_local_trash(int dir, const char *name)
 {
     char to[ADLI_UID_BYTES + 32];
     int failure = EEXIST;
-    if (mkdirat(dir, ADLI_LOCAL_TRASH, 0700) != 0 && errno != EEXIST)
+    mkdirat(dir, ADLI_LOCAL_TRASH, 0700); /* mostly it is there */
+    int bin = openat(dir, ADLI_LOCAL_TRASH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (bin < 0)
         return adli_dirs_remove(dir, name) == ADL_OK;
     for (int n = 0; n < NAMES_MAX && (failure == EEXIST || failure == ENOTEMPTY); n++) {
-        snprintf(to, sizeof to, ADLI_LOCAL_TRASH "/%.*s.%d", ADLI_UID_BYTES, name, n);
-        failure = renameat(dir, name, dir, to) == 0 ? 0 : errno;
+        snprintf(to, sizeof to, "%.*s.%d", ADLI_UID_BYTES, name, n);
+        failure = renameat(dir, name, bin, to) == 0 ? 0 : errno;
     }
+    close(bin);
     if (failure != 0 && failure != ENOENT)
         adli_dirs_remove(dir, name);
     return failure == 0;
