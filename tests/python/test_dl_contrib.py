@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Data sets and transforms of adaptdl.contrib."""
 
+import concurrent.futures
 import os
 import pathlib
+import tarfile
 
 import harness
 
@@ -28,11 +30,40 @@ def test_images(tmp_path):
     assert torch.equal(block(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def at_once(work, times=8):
+    """What so many threads that do it together raise."""
+    with concurrent.futures.ThreadPoolExecutor(times) as pool:
+        done = [pool.submit(work) for _ in range(times)]
+        return [error for error in (one.exception() for one in done) if error]
+
+
+def test_replicas_make_the_files_together(tmp_path):
+    """A replica finds files that another is making whole, or not at all."""
+    size, damaged = 1000 * 3073, []
+
+    def make(root):
+        contrib.make_cifar10(root, train=5000, test=1000)
+        damaged.extend(path for path in pathlib.Path(root).glob("*/*.bin") if path.stat().st_size != size)
+
+    for attempt in range(10):
+        assert not at_once(lambda: make(tmp_path / str(attempt)), 4)
+    assert not damaged
+    folder = tmp_path / "0" / contrib.CIFAR10.FOLDER
+    assert sorted(os.listdir(folder)) == sorted(contrib.CIFAR10.TRAIN + contrib.CIFAR10.TEST)
+    with tarfile.open(tmp_path / "cifar-10-binary.tar.gz", "w:gz", compresslevel=1) as packed:
+        packed.add(folder, contrib.CIFAR10.FOLDER)
+    assert not at_once(lambda: contrib.CIFAR10(str(tmp_path)))
+    assert len(contrib.CIFAR10(str(tmp_path))) == 5000
+
+
 def test_wrong_image_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no data_batch_1.bin in .*; download=True gets it"):
         contrib.CIFAR10(str(tmp_path))
     folder = pathlib.Path(contrib.make_cifar10(tmp_path, train=10, test=4))
     (folder / "test_batch.bin").write_bytes(b"12345")
+    (folder / "data_batch_4.bin").unlink()
+    with pytest.raises(FileNotFoundError, match="there is no data_batch_4.bin in .*; download=True gets it"):
+        contrib.CIFAR10(str(tmp_path))
     with pytest.raises(ValueError, match="test_batch.bin: 5 bytes are no whole number of images"):
         contrib.CIFAR10(str(tmp_path), train=False)
     (folder / "test_batch.bin").write_bytes(b"\x0b" * 3073)

@@ -1,8 +1,10 @@
 """Data sets of images, read from the files that their authors gave out."""
 
+import functools
 import gzip
 import hashlib
 import os
+import shutil
 import tarfile
 import tempfile
 import urllib.error
@@ -13,6 +15,7 @@ import torch
 from torch.utils.data import Dataset
 
 from adaptdl import _core
+from adaptdl.dl.loggers import write_whole
 
 __all__ = ["CIFAR10", "MNIST", "SyntheticImages", "make_cifar10"]
 
@@ -91,18 +94,20 @@ class CIFAR10(_Images):
         images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         super().__init__(numpy.ascontiguousarray(images), records[:, 0].astype("int64"), transform, target_transform)
 
-    def _has(self, folder):
-        return os.path.exists(os.path.join(folder, (self.TRAIN if self.train else self.TEST)[0]))
+    def _missing(self, folder):
+        """Which of the files is the first that is not there; None: all are."""
+        names = self.TRAIN if self.train else self.TEST
+        return next((name for name in names if not os.path.exists(os.path.join(folder, name))), None)
 
     def _folder(self, download):
         places = [self.root, os.path.join(self.root, self.FOLDER)]
-        for place in places:
-            if self._has(place):
-                return place
+        missing = [self._missing(place) for place in places]
+        if None in missing:
+            return places[missing.index(None)]
         archive = os.path.join(self.root, os.path.basename(self.URL))
         if not os.path.exists(archive):
             if not download:
-                raise FileNotFoundError(f"CIFAR10: there is no {self.TRAIN[0]} in {' or '.join(places)}; "
+                raise FileNotFoundError(f"CIFAR10: there is no {max(missing)} in {' or '.join(places)}; "
                                         "download=True gets it")
             _fetch(self.URL, archive, self.MD5)
         self._unpack(archive)
@@ -114,10 +119,7 @@ class CIFAR10(_Images):
         with tarfile.open(archive) as packed:
             for name in self.TRAIN + self.TEST:
                 source = packed.extractfile(f"{self.FOLDER}/{name}")
-                path = os.path.join(self.root, self.FOLDER, name)
-                with open(f"{path}.part", "wb") as file:
-                    file.write(source.read())
-                os.replace(f"{path}.part", path)
+                write_whole(os.path.join(self.root, self.FOLDER, name), functools.partial(shutil.copyfileobj, source), "wb")
 
     def _read(self, path):
         raw = numpy.fromfile(path, dtype="uint8")
@@ -228,5 +230,6 @@ def make_cifar10(root, train=1000, test=200):
         if not os.path.exists(path):
             images = SyntheticImages(count, seed=seed)
             planes = images.data.transpose(0, 3, 1, 2).reshape(count, -1)
-            numpy.concatenate([images.targets.astype("uint8")[:, None], planes], axis=1).tofile(path)
+            data = numpy.concatenate([images.targets.astype("uint8")[:, None], planes], axis=1)
+            write_whole(path, data.tofile, "wb")
     return folder

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import uuid
 
 import adaptdl
 from adaptdl import _core
@@ -14,14 +15,14 @@ __all__ = ["CSVLogger", "ConsoleLogger", "ILogger", "ReportLogger", "Tensorboard
 
 
 def write_whole(path, write, mode="w"):
-    """A file that is there as a whole, or as it was before: written beside, then renamed.
+    """A file that is there as a whole, or as it was before, whoever else writes it: written beside, then renamed.
 
     Args:
         path (str): The file.
         write (Callable): ``write(file)`` writes its contents.
         mode (str): "w" or "wb".
     """
-    part = f"{path}.{os.getpid()}.part"
+    part = f"{path}.{uuid.uuid4().hex}.part"  # others may write it, too; on other machines there are processes of our number
     try:
         with open(part, mode, **({} if "b" in mode else {"newline": ""})) as file:
             write(file)
