@@ -9,7 +9,7 @@ configure = [ -f $(1)/build.ninja ] || { echo "configure  $(1)"; $(2) $(CMAKE) -
 ninja = echo "build      $(1)"; ninja -C $(1) --quiet >$(1)/build.log 2>&1 || { cat $(1)/build.log; false; }
 
 .PHONY: all help setup build asan-build tsan-build clang python demo test test-e2e test-elastic test-python test-browser \
-	test-ray asan bench bench-torch bench-ray wheel install docs check fuzz clean
+	test-compat test-ray asan bench bench-torch bench-ray wheel install docs check fuzz clean
 
 all: build
 	@echo "ready      $(BUILD)/bin"
@@ -22,6 +22,7 @@ help:
 ## make test     set up, build and run the tests, plain and under sanitizers
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
 ## make test-elastic  1000 random histories of resizing in place, 200 with PyTorch (ADL_ELASTIC_SEED: from which on)
+## make test-compat  programs on the original package and on this one, results compared (COMPAT: which); skips without the registry
 ## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first)
 ## make bench    the performance table
 ## make bench-ray  a search of 8 trials on Ray: our scheduler, FIFO and ResourceChangingScheduler
@@ -92,6 +93,10 @@ test-python: build
 test-browser: build
 	@tools/setup browser
 	@tools/test browser
+
+test-compat: build
+	@tools/setup python
+	@tools/test-compat $(COMPAT)
 
 test-ray: setup
 	@tools/setup ray

@@ -74,8 +74,9 @@ typedef struct adl_env {
                                      * for it; measurements are kept apart by it; NULL: not told */
     int batch_steps;  /* ADAPTDL_BATCH_STEPS: optimizer steps after which an adaptive batch size is
                       * reconsidered (0 there: -1 here); 0: 200; negative: at starts of passes only */
-    bool original_rule; /* ADAPTDL_BATCH_RULE=original: a single replica keeps its batch size, and
-                           * every choice counts at once, as in the original package */
+    bool
+        original_rule; /* ADAPTDL_BATCH_RULE=original: a single replica keeps its batch size, every choice
+                           * counts at once, what does not divide is rounded up, as in the original package */
     bool
         keep_moments; /* ADAPTDL_MOMENTS=keep: Adam's are not restarted when the batch size changes */
 } adl_env;

@@ -20,13 +20,18 @@ static int ceil_div(int a, int b)
     return a / b + (a % b != 0);
 }
 
-/* Without a model: the initial batch size, divided (unevenly if it must be, where the data is dealt out by
- * us); with the user's lower bound for every replica where it fits. */
+static bool original(const adl_loop *loop)
+{
+    return loop->ctx->env.original_rule;
+}
+
+/* Without a model: the initial batch size, divided (unevenly if it must be, where the data is dealt out by us;
+ * the original rounds it up instead); with the user's lower bound for every replica where it fits. */
 static void choose_initial(adl_loop *loop, int replicas)
 {
     int local = ceil_div(loop->batch_size, replicas);
     bool bounded = loop->autoscale && (int64_t)loop->min_local * replicas <= loop->max_batch_size;
-    bool uneven = loop->examples > 0 && loop->batch_size > replicas &&
+    bool uneven = !original(loop) && loop->examples > 0 && loop->batch_size > replicas &&
                   loop->batch_size % replicas != 0 &&
                   (!bounded || loop->batch_size / replicas >= loop->min_local);
     if (bounded && loop->min_local > local)
@@ -39,11 +44,6 @@ static void take_share(adl_loop *loop)
 {
     const adli_world *world = &loop->ctx->world;
     loop->local_bsz = loop->deal / world->replicas + (world->rank < loop->deal % world->replicas);
-}
-
-static bool original(const adl_loop *loop)
-{
-    return loop->ctx->env.original_rule;
 }
 
 /* Is there a present choice to be compared with? A single replica has one from the start: the initial size. */

@@ -127,12 +127,12 @@ END
 
 # ---- repeated reports ----
 cat >"$tmp/report.py" <<'END'
-import os, signal, time, urllib.parse, urllib.request
+import os, signal, sys, time, urllib.parse, urllib.request
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 url = urllib.parse.urlsplit(os.environ["ADAPTDL_SUPERVISOR_URL"])
 place = f"http://{url.hostname}:{url.port}/hints/{os.environ['ADAPTDL_JOB_ID']}"
-for size in range(1, 6):
-    request = urllib.request.Request(place, b'{"initBatchSize": %d}' % size, method="PUT")
+for report in sys.argv[1:] or ['{"initBatchSize": %d}' % size for size in range(1, 6)]:
+    request = urllib.request.Request(place, report.encode(), method="PUT")
     request.add_header("Authorization", "Bearer " + url.password)
     urllib.request.urlopen(request).read()
     time.sleep(0.2)
@@ -148,6 +148,14 @@ eventually reported || not_ok reports_come "$(adaptdl logs --no-follow reports 2
 call describe reports; check reports_are_folded 0 '  batch size .* \(the last of [2-5] reports\)$'
 [ "$(grep -c 'batch size' "$tmp/out")" -eq 1 ] && ok into_one_line || not_ok into_one_line "not so"
 grep -q '^Speed' "$tmp/out" && not_ok no_speed_without_a_measurement "$(grep '^Speed' "$tmp/out")" || ok no_speed_without_a_measurement
+
+# ---- what a job gains by its replicas ----
+job_file measured python3 "$tmp/report.py" '{"initBatchSize":64,"maxBatchSize":1024,"localBszBounds":[16,64],"maxProfiledReplicas":1,
+"gradientAccumulation":true,"gradParams":{"norm":1.0,"var":100.0},"perfParams":{"alpha_c":0.1,"beta_c":0.01,"alpha_n":0.01,
+"beta_n":0.001,"alpha_r":0.01,"beta_r":0.001,"gamma":1.5}}'
+call submit "$tmp/measured.yaml"
+gains() { call explain measured; grep -qE '  speedup ([2-9]|1\.0?[1-9])' "$tmp/out"; }
+eventually gains; check explain_says_over_what 0 '^round .*  speedup [1-9][0-9]*\.[0-9][0-9] over one replica with the initial batch( |$)'
 
 # ---- no dashboard, and nodes of an earlier cluster ----
 call delete --all --wait; check delete_everything 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/setup beside another package manager, with the real apt in a root of the test's own: it waits for each
-# of the locks, says who has them, and goes on when they are free.
+# `make` says what it does in one line per phase. And tools/setup beside another package manager, with the real apt in a
+# root of the test's own: it waits for each of the locks, says who has them, and goes on when they are free.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 tmp=$(mktemp -d /tmp/adlsetup.XXXXXX)
@@ -9,8 +9,30 @@ trap '[ -z "$holder" ] || kill "$holder" 2>/dev/null; rm -rf "$tmp"' EXIT
 ok() { echo "ok - $1"; }
 not_ok() { echo "not ok - $1: $2"; sed 's/^/# /' "$tmp/out"; failed=1; }
 eventually() { for _ in $(seq 600); do "$@" && return 0; sleep 0.1; done; return 1; }
+
+# make, with others in the place of what it calls
+mkdir -p "$tmp/tree/tools" "$tmp/bin"
+cp "$root/Makefile" "$tmp/tree"
+printf '#!/bin/sh\necho "setup      nothing to install"\n' >"$tmp/tree/tools/setup"
+cat >"$tmp/bin/cmake" <<'SH'
+#!/bin/sh
+echo "many words of cmake"
+while [ "$1" != -B ]; do shift; done
+mkdir -p "$2" && touch "$2/build.ninja"
+SH
+printf '#!/bin/sh\necho "many words of ninja"\nexit ${NINJA_FAILS:-0}\n' >"$tmp/bin/ninja"
+chmod +x "$tmp/tree/tools/setup" "$tmp/bin/cmake" "$tmp/bin/ninja"
+makes() { env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS PATH="$tmp/bin:$PATH" "$@" make -C "$tmp/tree" --no-print-directory >"$tmp/out" 2>&1; }
+phases='setup      nothing to install
+configure  build/release
+build      build/release
+ready      build/release/bin'
+makes && [ "$(cat "$tmp/out")" = "$phases" ] && ok make_says_a_line_per_phase || not_ok make_says_a_line_per_phase "other lines"
+makes NINJA_FAILS=1 && not_ok make_shows_what_failed "it did not fail" ||
+    { grep -q 'many words of ninja' "$tmp/out" && ok make_shows_what_failed || not_ok make_shows_what_failed "not shown"; }
+
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && [ "$(id -u)" -eq 0 ] ||
-    { echo "skip - setup_waits: needs apt, dpkg and root"; exit 0; }
+    { echo "skip - setup_waits: needs apt, dpkg and root"; exit $failed; }
 
 # A repository of two packages without contents, and an empty system to install them on.
 arch=$(dpkg --print-architecture) sys=$tmp/sys

@@ -465,7 +465,7 @@ static void run_autoscale(adlt_replica *replica)
             pretend(ctx, 1e-4, 1e6); /* large batches cost nothing and lose nothing */
         ADL_BATCHES (loader, batch) {
             bool scaled = epoch > 0 && replica->replicas > 1; /* one cannot without accumulation */
-            CHECK_INT(adl_loop_batch_size(loop), scaled ? 80 : 10);
+            CHECK_INT(adl_loop_batch_size(loop), scaled ? 80 : replica->replicas == 4 ? 12 : 10);
             step_progress(ctx, adl_loop_batch_size(loop) / 10.0);
             steps++;
         }
@@ -503,6 +503,29 @@ TEST(no_replica_gets_less_than_the_lower_bound_where_it_fits)
     for (int bound = 1; bound <= 3; bound++) {
         adlt_job job = {.user = &bound};
         adlt_replicas_expect(&job, 3, run_lower_bound, 0);
+    }
+}
+
+static void run_indivisible(adlt_replica *replica)
+{
+    tally sums = {.examples = 60, .batch_size = 10};
+    adl_loader *loader = make_loader(replica, &sums);
+    bool original = *(const bool *)replica->job->user;
+    REQUIRE(loader != NULL);
+    replica->ctx->env.original_rule = original;
+    ADL_EPOCHS (replica->ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            CHECK_INT(batch->size, original || replica->rank < 2 ? 3 : 2);
+            CHECK_INT(adl_loop_batch_size(adl_loader_loop(loader)), original ? 12 : 10);
+        }
+}
+
+TEST(a_batch_that_does_not_divide_is_kept_and_rounded_up_by_the_original_rule)
+{
+    for (int original = 0; original <= 1; original++) {
+        bool rule = original;
+        adlt_job job = {.user = &rule};
+        adlt_replicas_expect(&job, 4, run_indivisible, 0);
     }
 }
 
