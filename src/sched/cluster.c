@@ -255,7 +255,7 @@ static void account(job *j, double now_s)
     if (j->seen.alive > 0) {
         account->attained_s += passed_s * j->seen.alive;
         account->run_s += passed_s;
-        adli_trust_serve(&j->trust, passed_s);
+        adli_trust_serve(&j->trust, passed_s, j->seen.alive);
     }
     account->accounted_s = now_s;
 }

@@ -8,6 +8,7 @@
 #include "sched/trust.h"
 
 enum { NODES = 4, GPUS = 4, HONEST = 4, ODD = HONEST, JOBS = HONEST + 1 };
+enum { LATE = JOBS, EVER = JOBS + 1 }; /* LATE: comes later, in one test */
 
 /* Scales as real ones do. */
 static const adl_goodput usual = {{0.01, 0.01, 0.4, 0.01, 0.2, 0.01, 1.2}, {1, 1000}, 64};
@@ -18,9 +19,9 @@ typedef struct world {
     adl_policy *policy;
     adl_node nodes[NODES];
     char names[NODES][8];
-    double now_s, progress[JOBS], work[JOBS];
-    adl_profile_point points[JOBS][64];
-    size_t point_count[JOBS];
+    double now_s, progress[EVER], work[EVER];
+    adl_profile_point points[EVER][64];
+    size_t point_count[EVER];
     int idle_rounds[JOBS]; /* in a row, after it had run */
     int most_idle[JOBS];
     bool ran[JOBS];
@@ -71,8 +72,8 @@ static void close_world(world *w)
 static void obey(world *w, adl_orders orders)
 {
     while (orders.count > 0) {
-        adl_order todo[2 * JOBS];
-        size_t count = orders.count < 2 * JOBS ? orders.count : 2 * JOBS;
+        adl_order todo[2 * EVER];
+        size_t count = orders.count < 2 * EVER ? orders.count : 2 * EVER;
         memcpy(todo, orders.items, count * sizeof *todo);
         for (size_t i = 0; i < count; i++) {
             int n = adl_cluster_job(w->cluster, todo[i].job)->placed_count;
@@ -210,15 +211,14 @@ static void check_view(const world *w, int least, adl_suspend suspend)
     }
 }
 
-typedef enum odd_kind { LINEAR_AND_HONEST, GREEDY, LYING } odd_kind;
+typedef enum odd_kind { LINEAR_AND_HONEST, GREEDY, LYING, SILENT } odd_kind;
 
-static void run(world *w, odd_kind kind, uint64_t seed, int minutes, adl_suspend suspend, int least)
+static void go_on(world *w, odd_kind kind, adli_rng *rng, int minutes, adl_suspend suspend,
+                  int least)
 {
     static const adl_goodput linear = {{1e-9, 0.01, 1e-9, 1e-9, 1e-9, 1e-9, 1}, {1, 1e6}, 64};
-    adli_rng rng;
-    adli_rng_init(&rng, seed);
-    open_world(w, suspend, least);
-    for (int minute = 0; minute < minutes && !adlt_failed; minute++) {
+    int from = (int)(w->now_s / 60);
+    for (int minute = from; minute < from + minutes && !adlt_failed; minute++) {
         adl_orders orders;
         for (int j = 0; j < HONEST; j++)
             report_truth(w, j, &usual);
@@ -228,8 +228,8 @@ static void run(world *w, odd_kind kind, uint64_t seed, int minutes, adl_suspend
             report_truth(w, ODD, &linear);
         else if (kind == GREEDY)
             report_greed(w);
-        else if (adli_rng_below(&rng, 3) == 0)
-            report_lies(w, &rng);
+        else if (kind == LYING && adli_rng_below(rng, 3) == 0)
+            report_lies(w, rng);
         w->now_s = 60.0 * (minute + 1);
         REQUIRE_OK(adl_cluster_round(w->cluster, w->now_s, &orders));
         obey(w, orders);
@@ -242,6 +242,14 @@ static void run(world *w, odd_kind kind, uint64_t seed, int minutes, adl_suspend
                 w->most_idle[j] = w->idle_rounds[j];
         }
     }
+}
+
+static void run(world *w, odd_kind kind, uint64_t seed, int minutes, adl_suspend suspend, int least)
+{
+    adli_rng rng;
+    adli_rng_init(&rng, seed);
+    open_world(w, suspend, least);
+    go_on(w, kind, &rng, minutes, suspend, least);
 }
 
 static double served(const world *w, int job)
@@ -309,4 +317,160 @@ TEST(floors_of_running_jobs_hold_against_any_report)
             CHECK_INT(w.most_idle[j], 0);
         close_world(&w);
     }
+}
+
+/* Seconds on one device that the last round took to be left of the odd job. */
+static double left_s(const world *w)
+{
+    const adl_job *odd = &adl_cluster_snapshot(w->cluster)->jobs[ODD];
+    if (!odd->model)
+        return 0;
+    return (odd->total_work - odd->progress) / adli_speedup_one(odd->model);
+}
+
+/* Nothing was promised before, so no promise was broken: what was observed is held against it. */
+TEST(a_first_claim_counts_no_less_than_a_quarter_of_what_was_had_before_it)
+{
+    world w;
+    run(&w, SILENT, 1, 60, ADL_SUSPEND_WHEN_BETTER, 0);
+    double had_s = served(&w, ODD);
+    CHECK(had_s >= 1800);
+    go_on(&w, GREEDY, NULL, 1, ADL_SUSPEND_WHEN_BETTER, 0);
+    CHECK(left_s(&w) >= had_s / 4);
+    const char *doubt = adl_cluster_job(w.cluster, ODD)->doubt;
+    CHECK(doubt && strstr(doubt, "before it said anything like this"));
+    close_world(&w);
+}
+
+/* How many device-seconds an honest job has within an hour that comes when the odd one was there for so many minutes. */
+static double served_late(odd_kind kind, int before, int *waited)
+{
+    world w;
+    int number;
+    run(&w, kind, 1, before, ADL_SUSPEND_WHEN_BETTER, 0);
+    adl_job_spec spec = {.size = sizeof spec,
+                         .name = "late",
+                         .application = "late",
+                         .request = {{1}},
+                         .preemptible = true,
+                         .submit_s = w.now_s};
+    CHECK_OK(adl_cluster_submit(w.cluster, &spec, &number));
+    CHECK_INT(number, LATE);
+    w.work[LATE] = 1e5;
+    *waited = 0;
+    for (int minute = 0; minute < 60 && !adlt_failed; minute++) {
+        report_truth(&w, LATE, &usual);
+        go_on(&w, kind, NULL, 1, ADL_SUSPEND_WHEN_BETTER, 0);
+        *waited += served(&w, LATE) == 0;
+    }
+    double had_s = served(&w, LATE);
+    close_world(&w);
+    return had_s;
+}
+
+TEST(an_honest_job_that_comes_after_the_liar_starts_and_goes_on)
+{
+    for (int before = 0; before <= 60; before += 30) {
+        int waited, waited_beside;
+        double had_s = served_late(GREEDY, before, &waited);
+        double beside_s = served_late(LINEAR_AND_HONEST, before, &waited_beside);
+        printf("info - %d minutes after the liar: started after %d minutes, %.0f device-s; after "
+               "an honest one %d, %.0f\n",
+               before, waited, had_s, waited_beside, beside_s);
+        CHECK(waited <= waited_beside + 15);
+        CHECK(had_s >= 0.8 * beside_s - 900);
+    }
+}
+
+/* ---- one job's trust alone ---- */
+
+typedef struct single {
+    adli_trust trust;
+    adl_job view;
+    adl_speedup *model;
+    double rate1;
+    int nodes[4];
+} single;
+
+static void open_single(single *s)
+{
+    *s = (single){.view = {.name = "single", .preemptible = true, .max_replicas = 4}};
+    REQUIRE_OK(adl_speedup_new(&usual, &limits, NULL, 0, 4, &s->model));
+    adli_speedup_bound(s->model);
+    s->rate1 = adli_speedup_one(s->model);
+    REQUIRE(s->rate1 > 0);
+}
+
+/* It runs for so long on one replica and then makes this claim; what counts of it is in s->view. */
+static void claim_after(single *s, double passed_s, double progress_s, double left)
+{
+    s->view.attained_s += passed_s;
+    adli_trust_serve(&s->trust, passed_s, 1);
+    s->view.allocation = s->nodes;
+    s->view.replicas = 1;
+    s->view.model = s->model;
+    s->view.progress = progress_s * s->rate1;
+    s->view.total_work = s->view.progress + left * s->rate1;
+    adli_trust_weigh(&s->trust, &s->view, true, 0);
+}
+
+static double counted_s(const single *s)
+{
+    return (s->view.total_work - s->view.progress) / s->rate1;
+}
+
+TEST(a_job_whose_claims_come_true_notices_nothing)
+{
+    single s;
+    open_single(&s);
+    for (int done = 60; done <= 36000 && !adlt_failed; done += 60) {
+        /* it is half as fast as it thinks for an hour, and then twice as fast */
+        double progress_s = done <= 3600 ? done / 2.0 : 1800 + 2.0 * (done - 3600);
+        claim_after(&s, 60, progress_s, fmax(66600 - progress_s, 0));
+        CHECK_STR(s.trust.doubt, "");
+        CHECK(s.view.progress == progress_s * s.rate1);
+        CHECK_NEAR(s.view.total_work, 66600 * s.rate1, 1e-12);
+    }
+    adl_speedup_free(s.model);
+}
+
+TEST(a_claim_unlike_all_before_is_a_first_one_again)
+{
+    single s;
+    open_single(&s);
+    for (int i = 1; i <= 60; i++)
+        claim_after(&s, 60, 60 * i, 1e6);
+    CHECK_NEAR(counted_s(&s), 1e6, 1e-9);
+    claim_after(&s, 60, 3660, 1);
+    CHECK_INT(s.trust.missed, 0);
+    CHECK_NEAR(counted_s(&s), 3660 / 4.0, 1e-9);
+    CHECK(strstr(s.trust.doubt, "before it said anything like this"));
+    adl_speedup_free(s.model);
+}
+
+/* Ten minutes are for starting, importing and measuring. */
+TEST(a_first_claim_within_ten_minutes_counts_as_it_is)
+{
+    single s;
+    open_single(&s);
+    claim_after(&s, 599, 599, 1);
+    CHECK_NEAR(counted_s(&s), 1, 1e-9);
+    CHECK_STR(s.trust.doubt, "");
+    adl_speedup_free(s.model);
+}
+
+/* A job that says that all its service was for nothing would be the one that the guard pities most. */
+TEST(a_tenth_of_the_service_counts_as_progress_whatever_is_claimed)
+{
+    single s;
+    open_single(&s);
+    for (int i = 1; i <= 60; i++) {
+        claim_after(&s, 60, 0, 1e6);
+        CHECK_NEAR(s.view.progress, 0.1 * s.view.attained_s * s.rate1, 1e-12);
+        CHECK_NEAR(counted_s(&s), 1e6, 1e-9); /* that makes it no nearer to its end */
+        CHECK_INT(s.trust.missed, 0);
+    }
+    claim_after(&s, 60, 367, 1e6); /* more than a tenth of 3660 s: as it says */
+    CHECK_NEAR(s.view.progress, 367 * s.rate1, 1e-12);
+    adl_speedup_free(s.model);
 }
