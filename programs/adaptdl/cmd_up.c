@@ -58,12 +58,10 @@ static void find_program(start *s)
     strcpy(s->program, "adaptdl-sched");
 }
 
-static void become_scheduler(start *s, int report)
+static void become_scheduler(start *s, int log, int report)
 {
     int null = open("/dev/null", O_RDONLY);
-    int log = open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    if (null >= 0 && log >= 0 && setsid() >= 0 && dup2(null, 0) >= 0 && dup2(log, 1) >= 0 &&
-        dup2(log, 2) >= 0)
+    if (null >= 0 && setsid() >= 0 && dup2(null, 0) >= 0 && dup2(log, 1) >= 0 && dup2(log, 2) >= 0)
         execvp(s->program, s->words);
     int why = errno;
     if (write(report, &why, sizeof why) < 0)
@@ -73,13 +71,18 @@ static void become_scheduler(start *s, int report)
 
 static int launch(start *s)
 {
-    int pipe_fds[2], why = 0;
-    if (pipe2(pipe_fds, O_CLOEXEC) != 0)
+    int pipe_fds[2], why = 0, log;
+    if (adli_dirs_open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0600, &log) != ADL_OK)
+        return report_error("up", EXIT_USAGE);
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
+        close(log);
         return problem("up", EXIT_USAGE, "%s", strerror(errno));
+    }
     fflush(stdout);
     s->pid = fork();
     if (s->pid == 0)
-        become_scheduler(s, pipe_fds[1]);
+        become_scheduler(s, log, pipe_fds[1]);
+    close(log);
     close(pipe_fds[1]);
     if (s->pid < 0)
         why = errno;
@@ -94,7 +97,7 @@ static int launch(start *s)
 static void print_last_line(const char *log, off_t from)
 {
     char tail[2048], *last = tail;
-    int fd = open(log, O_RDONLY | O_CLOEXEC);
+    int fd = open(log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
     off_t at = end - from > (off_t)sizeof tail - 1 ? end - (off_t)sizeof tail + 1 : from;
     ssize_t length = fd >= 0 && end > at ? pread(fd, tail, sizeof tail - 1, at) : 0;

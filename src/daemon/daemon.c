@@ -180,16 +180,18 @@ static adl_status open_log(daemon_state *d)
     return status;
 }
 
-/* The log that has become too long makes room for a new one; the one before stays. */
+/* The log that has become too long makes room for a new one; the one before stays. It is ours to do when standard error
+ * is that log, whoever made it so: "adaptdl up" does it before the daemon begins. */
 static void rotate_log(daemon_state *d)
 {
     char path[PATH_SIZE + 16], old[PATH_SIZE + 16];
-    struct stat now;
+    struct stat now, named;
     int64_t most = d->options->config->limits.max_log_bytes;
-    if (!d->options->background || d->options->log_path || most == 0 || fstat(2, &now) != 0 ||
-        !S_ISREG(now.st_mode) || (int64_t)now.st_size <= most / 2)
-        return;
     snprintf(path, sizeof path, "%s/daemon.log", d->state);
+    if (d->options->log_path || most == 0 || fstat(2, &now) != 0 || !S_ISREG(now.st_mode) ||
+        (int64_t)now.st_size <= most / 2 || lstat(path, &named) != 0 ||
+        named.st_dev != now.st_dev || named.st_ino != now.st_ino)
+        return;
     snprintf(old, sizeof old, "%s/daemon.log.1", d->state);
     if (rename(path, old) != 0 || open_log(d) != ADL_OK)
         adli_say(ADL_LOG_WARNING, "daemon.log is not made anew: %s", strerror(errno));

@@ -79,6 +79,8 @@ for file in adaptdl-sched.pid token jobs.sqlite; do
 done
 unsafe; ln -s "$tmp/elsewhere" "$tmp/unsafe/daemon.log"
 run --state "$tmp/unsafe" --daemonize; check link_for_daemon.log 1 'daemon.log: is a link'
+"$bin/adaptdl" up --state "$tmp/unsafe" --nodes 1 >"$tmp/log" 2>&1 </dev/null; rc=$?
+check link_for_the_log_of_up 2 'daemon.log: is a link'
 unsafe; ln -s "$tmp/elsewhere" "$tmp/unsafe/reserve"
 run --state "$tmp/unsafe"; check link_for_reserve 2 'reserve: is a link'
 if [ -e "$tmp/elsewhere" ]; then not_ok links_for_files_not_followed "one was"; rm "$tmp/elsewhere"

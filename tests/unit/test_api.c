@@ -2,7 +2,12 @@
  * grow, files that try to lead elsewhere, streams and long polls. */
 #include "fake_core.h"
 
+#include "base/mem.h"
+
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 /* A long answer is gzip for whoever takes it, and nobody else; one that is there already is not sent. */
 static void check_squeezed(void)
@@ -469,6 +474,100 @@ TEST(what_cannot_start)
     CHECK(none && adli_api_replica_port(none) != replicas);
     adli_api_free(none);
     close_api();
+}
+
+enum { FLOOD = 600, FEW_FILES = 400 };
+
+/* Another process, so that its descriptors are not the server's: holds FLOOD connections of many addresses, each with half
+ * a request, and makes those anew that the server closes. Never blocks: nobody may accept them. */
+static void flood(int at)
+{
+    int fds[FLOOD];
+    memset(fds, -1, sizeof fds);
+    for (unsigned n = 0;; n++) {
+        struct sockaddr_in from = {.sin_family = AF_INET}, to = from;
+        int *fd = &fds[n % FLOOD];
+        char byte;
+        if (n % FLOOD == 0)
+            usleep(1000);
+        if (*fd >= 0 && recv(*fd, &byte, 1, 0) < 0 && (errno == EAGAIN || errno == ENOTCONN))
+            continue;
+        if (*fd >= 0)
+            close(*fd);
+        from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + n % 100);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        to.sin_port = htons((uint16_t)at);
+        *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (bind(*fd, (struct sockaddr *)&from, sizeof from) == 0 &&
+            (connect(*fd, (struct sockaddr *)&to, sizeof to) == 0 || errno == EINPROGRESS))
+            send(*fd, "GET /healthz HT", 15, MSG_NOSIGNAL);
+    }
+}
+
+/* The server has no more than FEW_FILES descriptors, the crowd at one door has more: those at the others are answered, and
+ * what the daemon opens for jobs is opened. */
+TEST(a_crowd_at_one_door_leaves_the_others_open)
+{
+    struct rlimit before, few;
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (before.rlim_max < FLOOD + 100) {
+        SKIP("may not open enough files");
+        return;
+    }
+    few = before;
+    few.rlim_cur = FEW_FILES;
+    for (int which = 0; which < 2; which++) { /* TCP, replicas */
+        int tell[2], heard = 0, more[60], made = 0;
+        REQUIRE(pipe(tell) == 0);
+        pid_t crowd = fork(); /* before there are threads */
+        if (crowd == 0) {
+            close(tell[1]);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            few.rlim_cur = FLOOD + 100;
+            if (setrlimit(RLIMIT_NOFILE, &few) == 0 &&
+                read(tell[0], &heard, sizeof heard) == sizeof heard)
+                flood(heard);
+            _exit(1);
+        }
+        REQUIRE(crowd > 0 && setrlimit(RLIMIT_NOFILE, &few) == 0);
+        REQUIRE(open_api());
+        heard = which == 0 ? port : replicas;
+        CHECK(write(tell[1], &heard, sizeof heard) == sizeof heard);
+        for (double accepted = 0; accepted < 2 * FLOOD && !adlt_failed;) {
+            int fd = adlt_connect_unix(sock);
+            adlt_answer got = adlt_exchange(fd, "GET", "/metrics", "", NULL, 0);
+            const char *at =
+                got.text ? strstr(got.text, "\nadaptdl_http_connections_accepted_total ") : NULL;
+            CHECK(got.code == 200 && at);
+            accepted = at ? strtod(strchr(at, ' '), NULL) : 0;
+            adlt_answer_free(&got);
+            close(fd);
+        }
+        static const char own[] = "Authorization: Bearer token-a\r\n";
+        for (int i = 0; i < 20 && !adlt_failed; i++) {
+            int fd = adlt_connect_unix(sock);
+            adlt_answer got = adlt_exchange(fd, "GET", "/api/v1/jobs", "", NULL, 0);
+            CHECK_INT(got.code, 200);
+            adlt_answer_free(&got);
+            close(fd);
+            if (which == 0)
+                CHECK_INT(adlt_code(replicas, "PUT", "/hints/default/a", own, "{}", NULL), 200);
+            else
+                CHECK_INT(adlt_code(port, "GET", "/api/v1/jobs", OPERATOR, NULL, NULL), 200);
+        }
+        for (; made < (int)ADLI_COUNT(more); made++)
+            if ((more[made] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
+                break;
+        CHECK_INT(made, (int)ADLI_COUNT(more));
+        while (made > 0)
+            close(more[--made]);
+        kill(crowd, SIGKILL);
+        waitpid(crowd, NULL, 0);
+        close(tell[0]);
+        close(tell[1]);
+        close_api();
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    }
 }
 
 /* Everything at once, with wake-ups all the time; what ThreadSanitizer is for. */
