@@ -23,6 +23,12 @@ def _controller(name: str) -> Any:
         raise launcher._Wrong(f"{name}: no such job on this cluster; adaptdl-ray list shows those that there are") from None
 
 
+def _call(name: str, method: str) -> Any:
+    """A call of the job's controller, which is held meanwhile: Ray 2.40 takes no call of an actor that nobody holds."""
+    controller = _controller(name)
+    return getattr(controller, method).remote()
+
+
 def _names() -> list[str]:
     import ray
     return sorted(actor["name"][len(_PREFIX):] for actor in ray.util.list_named_actors(all_namespaces=True)
@@ -31,7 +37,7 @@ def _names() -> list[str]:
 
 def _list(options: argparse.Namespace) -> int:
     import ray
-    statuses = ray.get([_controller(name).status.remote() for name in _names()])
+    statuses = ray.get([_call(name, "status") for name in _names()])
     if options.json:
         print(json.dumps(statuses, indent=2))
         return 0
@@ -43,7 +49,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     import ray
-    status = ray.get(_controller(options.name).status.remote())
+    status = ray.get(_call(options.name, "status"))
     if options.json:
         print(json.dumps(status, indent=2))
         return 0
@@ -68,7 +74,7 @@ def _trials(options: argparse.Namespace) -> int:
 
 def _stop(options: argparse.Namespace) -> int:
     import ray
-    ray.get(_controller(options.name).stop.remote())
+    ray.get(_call(options.name, "stop"))
     return 0
 
 

@@ -107,7 +107,7 @@ def safe_since(folder):
 
 def job_status():
     name, = command._names()
-    return ray.get(command._controller(name).status.remote(), timeout=LONG_S)
+    return ray.get(command._call(name, "status"), timeout=LONG_S)
 
 
 def test_machines_come_and_go(cluster, folder, tmp_path):
@@ -290,7 +290,7 @@ def test_detach_attach_and_stop(cluster, folder, tmp_path):
     listed = subprocess.run([rayharness.sys.executable, "-m", "adaptdl_ray.command", "list", "--json", "-u", cluster.client],
                             stdout=subprocess.PIPE, text=True, timeout=LONG_S, check=True).stdout
     name = json.loads(listed)[0]["name"]
-    shown = subprocess.run([rayharness.sys.executable, "-m", "adaptdl_ray.command", "status", name, "-u", cluster.client],
+    shown = subprocess.run([rayharness.sys.executable, "-m", "adaptdl_ray.command", "status", name, "-u", cluster.address],
                            stdout=subprocess.PIPE, text=True, timeout=LONG_S, check=True).stdout
     assert re.search(r"^replicas +1$", shown, re.M) and re.search(r"^explain +\S", shown, re.M), shown
     reader = Reader(rayharness.command("command", "attach", name, "-u", cluster.client))
