@@ -21,7 +21,7 @@ help:
 ## make demo     set up, build and run the main job
 ## make test     set up, build and run the tests, plain and under sanitizers
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
-## make test-elastic  1000 random histories of resizing in place, 200 with PyTorch (ADL_ELASTIC_SEED: from which on)
+## make test-elastic  1000 random histories of resizing in place, 100 on a cluster, 200 with PyTorch (ADL_ELASTIC_SEED: from which on)
 ## make test-compat  programs on the original package and on this one, results compared (COMPAT: which); skips without the registry
 ## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first)
 ## make bench    the performance table

@@ -24,7 +24,8 @@ static double runtime_of(const json_t *job)
 
 /* What the tables below show. */
 #define LS_FIELDS                                                                                  \
-    "namespace,name,phase,reason,message,created,started,completed,replicas,restarts,train"
+    "namespace,name,phase,reason,message,created,started,completed,replicas,pinned,restarts,"      \
+    "train"
 
 static void print_names(const json_t *jobs, bool with_namespace)
 {

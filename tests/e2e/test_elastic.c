@@ -5,6 +5,7 @@
  *
  *     test_elastic       ADL_ELASTIC_SEQUENCES (10; 4 under sanitizers) histories from ADL_ELASTIC_SEED (1) on;
  *                        ADL_ELASTIC_VERBOSE=1 shows what each run printed */
+#include "ledger.h"
 #include "train_replicas.h"
 
 #include "base/clock.h"
@@ -30,7 +31,7 @@ typedef struct history {
     uint64_t seed;
     adli_rng rng;
     char directory[64], name[64], program[512], launcher[512];
-    int epochs, examples, step_us, calls, load_us, sums, replicas;
+    int epochs, examples, step_us, calls, load_us, join_us, sums, replicas;
     pid_t run;
     pid_t stopped; /* one that goes on some time, if it was not ended before; 0: none */
     double stopped_s;
@@ -58,7 +59,7 @@ static void path_of(const history *one, const char *name, char *out, size_t size
 
 static void start_run(history *one)
 {
-    char words[7][32], replicas[16], checkpoint[128], log[128];
+    char words[8][32], replicas[16], checkpoint[128], log[128];
     snprintf(words[0], 32, "epochs=%d", one->epochs);
     snprintf(words[1], 32, "examples=%d", one->examples);
     snprintf(words[2], 32, "step_us=%d", one->step_us);
@@ -66,6 +67,7 @@ static void start_run(history *one)
     snprintf(words[4], 32, "load_us=%d", one->load_us);
     snprintf(words[5], 32, "batch=%d", BATCH);
     snprintf(words[6], 32, "sums=%d", one->sums);
+    snprintf(words[7], 32, "join_us=%d", one->join_us);
     snprintf(replicas, sizeof replicas, "%d", one->replicas);
     path_of(one, "checkpoint", checkpoint, sizeof checkpoint);
     path_of(one, "log", log, sizeof log);
@@ -80,7 +82,7 @@ static void start_run(history *one)
     setenv("ADAPTDL_PEER_TIMEOUT", "2", 1);
     execl(one->launcher, one->launcher, "run", "-v", "-n", replicas, "--name", one->name,
           "--checkpoint", checkpoint, "--max-restarts", "100", "--", one->program, words[0],
-          words[1], words[2], words[3], words[4], words[5], words[6], (char *)NULL);
+          words[1], words[2], words[3], words[4], words[5], words[6], words[7], (char *)NULL);
     _exit(127);
 }
 
@@ -125,8 +127,9 @@ static bool is_ours(const history *one, long pid)
     return strcmp(target, one->program) == 0;
 }
 
-/* The processes that have started so far, in order; those of which nothing is left apart. */
-static int list_processes(const history *one, pid_t *out)
+/* The processes that have started so far, in order; those of which nothing is left apart. least: 1: those alone that were
+ * started to join; 0: all. */
+static int list_started(const history *one, int least, pid_t *out)
 {
     char path[128], line[128];
     int count = 0;
@@ -136,12 +139,17 @@ static int list_processes(const history *one, pid_t *out)
         int member, restart, joins, fields;
         long pid;
         fields = sscanf(line, "%d %d %ld %d", &member, &restart, &pid, &joins);
-        if (fields == 4 && is_ours(one, pid))
+        if (fields == 4 && joins >= least && is_ours(one, pid))
             out[count++] = (pid_t)pid;
     }
     if (file)
         fclose(file);
     return count;
+}
+
+static int list_processes(const history *one, pid_t *out)
+{
+    return list_started(one, 0, out);
 }
 
 static void ask(const history *one, const char *line)
@@ -236,50 +244,36 @@ static bool disturb(history *one, int actions, int *status)
 
 /* ---- what comes of it ---- */
 
-typedef struct outcome {
-    int replicas;
-    long long steps;
-    double loss;
-    int wrong; /* cells that are not 1 */
-} outcome;
-
-static bool read_outcome(const history *one, outcome *out)
+/* As many replicas and members at the end as at the start: nothing has happened to the world. */
+static bool same_world(const history *one)
 {
-    char path[128];
-    double count;
-    int cells = 0;
-    *out = (outcome){0};
-    path_of(one, "ledger", path, sizeof path);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return false;
-    bool good = fscanf(file, "replicas %d steps %lld loss %lf", &out->replicas, &out->steps,
-                       &out->loss) == 3;
-    for (; good && fscanf(file, "%lf", &count) == 1; cells++)
-        out->wrong += fabs(count - 1) > 1e-3;
-    fclose(file);
-    return good && cells == one->epochs * one->examples;
+    return !count_in_log(one, "resized in place") && !count_in_log(one, "going on without it") &&
+           !count_in_log(one, ": restart ");
 }
 
-static bool judge(const history *one, int status, double loss)
+/* plain: what was learned without disturbances; NULL: that is this. exact: on as many replicas, so to the bit. */
+static bool judge(const history *one, int status, const adlt_ledger *plain, bool exact)
 {
-    outcome end;
+    adlt_ledger end;
     long long steps = (long long)one->epochs * ((one->examples + BATCH - 1) / BATCH);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         ADLT_FAIL("seed %llu: the run ended with status %#x", (unsigned long long)one->seed,
                   (unsigned)status);
         return false;
     }
-    if (!read_outcome(one, &end)) {
+    if (!adlt_ledger_read(one->directory, &end) || end.cells != one->epochs * one->examples) {
         ADLT_FAIL("seed %llu: no ledger", (unsigned long long)one->seed);
         return false;
     }
     if (end.wrong || end.steps != steps)
         ADLT_FAIL("seed %llu: %d examples were not applied once, %lld steps instead of %lld",
                   (unsigned long long)one->seed, end.wrong, end.steps, steps);
-    else if (!isnan(loss) && fabs(end.loss - loss) > 1e-3 * (1 + fabs(loss)))
+    else if (plain && !adlt_ledger_close(&end, plain))
         ADLT_FAIL("seed %llu: %.6f was learned, %.6f without disturbances",
-                  (unsigned long long)one->seed, end.loss, loss);
+                  (unsigned long long)one->seed, end.loss, plain->loss);
+    else if (plain && exact && !adlt_ledger_same(&end, plain))
+        ADLT_FAIL("seed %llu: other weights than without disturbances, in their last bits",
+                  (unsigned long long)one->seed);
     else
         return true;
     return false;
@@ -310,35 +304,34 @@ static void end_run(history *one)
     waitpid(one->run, &status, 0);
 }
 
-/* The same program on one replica, with nothing done to it: what it learns. */
-static double undisturbed(const history *like)
+/* The same program with nothing done to it: what it learns. */
+static bool undisturbed(const history *like, int replicas, adlt_ledger *out)
 {
-    history one;
-    outcome end;
+    history one = *like;
     int status = 0;
-    choose(&one, like->seed);
+    strcpy(one.directory, adlt_tempdir());
     one.step_us = one.load_us = 0;
-    one.replicas = 1;
-    strcat(one.name, "-alone");
+    one.replicas = replicas;
+    strcat(one.name, "-plain");
     start_run(&one);
     bool over = disturb(&one, 0, &status);
     if (!over) {
-        ADLT_FAIL("seed %llu: alone, not finished within %d s", (unsigned long long)one.seed,
+        ADLT_FAIL("seed %llu: undisturbed, not finished within %d s", (unsigned long long)one.seed,
                   HANG_S);
         end_run(&one);
     }
-    double loss = over && judge(&one, status, NAN) && read_outcome(&one, &end) ? end.loss : NAN;
+    bool good = over && judge(&one, status, NULL, false) && adlt_ledger_read(one.directory, out);
     adlt_tempdir_remove(one.directory);
-    return loss;
+    return good;
 }
 
 static bool one_history(uint64_t seed)
 {
     history one;
     int status = 0;
+    adlt_ledger plain;
     choose(&one, seed);
-    double loss = undisturbed(&one);
-    if (isnan(loss))
+    if (!undisturbed(&one, 1, &plain))
         return false;
     start_run(&one);
     bool good = disturb(&one, adli_rng_range(&one.rng, 1, ACTIONS_MAX), &status);
@@ -346,7 +339,7 @@ static bool one_history(uint64_t seed)
         ADLT_FAIL("seed %llu: not finished within %d s", (unsigned long long)seed, HANG_S);
         end_run(&one);
     } else {
-        good = judge(&one, status, loss);
+        good = judge(&one, status, &plain, false);
     }
     in_place += count_in_log(&one, "resized in place");
     went_on += count_in_log(&one, "going on without it");
@@ -373,4 +366,89 @@ TEST(what_is_resized_killed_and_stopped_applies_every_example_once)
     fprintf(stderr, "%ld histories: %d resized in place, %d deaths survived, %d restarts\n",
             sequences, in_place, went_on, restarts);
     CHECK(sequences < 10 || in_place + went_on > 0);
+}
+
+/* ---- nothing comes of it ---- */
+
+/* Until so many new processes are there that have not joined. */
+static bool wait_newcomers(history *one, int count, pid_t *newest)
+{
+    pid_t pids[PROCESSES_MAX];
+    int status;
+    for (double end_s = adli_monotonic_s() + HANG_S; adli_monotonic_s() < end_s; usleep(5000)) {
+        int found = list_started(one, 1, pids);
+        *newest = found > 0 ? pids[found - 1] : 0;
+        if (found == count)
+            return true;
+        if (run_over(one, &status))
+            break;
+    }
+    ADLT_FAIL("there never were %d new processes", count);
+    return false;
+}
+
+/* Two replicas are to become three, and do not. */
+static bool grow_in_vain(history *one)
+{
+    pid_t newest;
+    ask(one, "scale 3");
+    if (!wait_newcomers(one, 1, &newest))
+        return false;
+    if (adli_rng_below(&one->rng, 2)) { /* killed: another one is started */
+        int died = count_in_log(one, "before it had joined");
+        kill(newest, SIGKILL);
+        for (double end_s = adli_monotonic_s() + HANG_S;
+             count_in_log(one, "before it had joined") == died && adli_monotonic_s() < end_s;)
+            usleep(5000);
+    }
+    ask(one, "scale 2"); /* taken back */
+    return wait_newcomers(one, 0, &newest);
+}
+
+/* At the end, a growth that is taken back at any moment: when new replicas join is up to them. */
+static void grow_and_shrink(history *one)
+{
+    ask(one, "scale 3");
+    usleep((useconds_t)adli_rng_range(&one->rng, 0, 60000));
+    ask(one, "scale 2");
+}
+
+static void run_in_vain(uint64_t seed, bool joins)
+{
+    history one;
+    adlt_ledger plain;
+    int status = 0;
+    choose(&one, seed);
+    one.replicas = 2;
+    one.epochs = 2;
+    one.examples = 600;
+    one.step_us = 20000;
+    one.load_us = 0;
+    one.join_us = joins ? 0 : 100000000; /* never, unless it is told to end */
+    REQUIRE(undisturbed(&one, 2, &plain));
+    start_run(&one);
+    while (!trains(&one) && !run_over(&one, &status))
+        usleep(5000);
+    for (int i = 0; i < 2; i++)
+        if (joins)
+            grow_and_shrink(&one);
+        else
+            CHECK(grow_in_vain(&one));
+    bool over = disturb(&one, 0, &status), same = same_world(&one);
+    CHECK(over && (same || joins));
+    if (over)
+        judge(&one, status, &plain, same);
+    else
+        end_run(&one);
+    if (adlt_failed || getenv("ADL_ELASTIC_VERBOSE"))
+        show_log(&one);
+    adlt_tempdir_remove(one.directory);
+}
+
+TEST(a_world_that_stays_as_it_was_learns_the_same_to_the_bit)
+{
+    uint64_t seed = (uint64_t)setting("ADL_ELASTIC_SEED", 1);
+    for (uint64_t i = 0; i < 2; i++)
+        run_in_vain(seed + i, false);
+    run_in_vain(seed, true);
 }

@@ -4,11 +4,12 @@
  *
  *     helper_elastic NAME=NUMBER...   epochs, examples, batch (over all replicas), step_us, example_us (the time
  *                                     that a step and each of its examples take), calls (1: collective calls
- *                                     of the program's own outside the loops), load_us (before the first epoch), sums (1: examples
+ *                                     of the program's own outside the loops), load_us (before the first epoch), join_us
+ *                                     (likewise, of those that join), sums (1: examples
  *                                     are counted by an accumulator, in training and in a loop after it; 2: after the step)
  *
- * Rank 0 writes SHARE/ledger at the end: "replicas N steps S loss L", then a line of counts for each epoch. Each process
- * appends "RESTARTS MEMBER PID JOINS" to SHARE/starts, and "MEMBER JOINED" to it when it is in its first epoch. */
+ * Rank 0 writes SHARE/ledger at the end: "replicas N steps S loss L", then a line of counts for each epoch; and before it
+ * SHARE/weights, to the last bit. Each process appends "RESTARTS MEMBER PID JOINS" to SHARE/starts, and "MEMBER JOINED" to it when it is in its first epoch. */
 #include "words.h"
 
 #include "adaptdl/accumulator.h"
@@ -27,7 +28,7 @@
 enum { WEIGHTS = 32 };
 
 typedef struct plan {
-    int epochs, examples, batch, step_us, example_us, calls, load_us, sums;
+    int epochs, examples, batch, step_us, example_us, calls, load_us, join_us, sums;
 } plan;
 
 typedef struct model {
@@ -42,10 +43,10 @@ typedef struct model {
 
 static bool read_plan(int argc, char **argv, plan *out)
 {
-    const adlt_word words[] = {{"epochs", &out->epochs},         {"examples", &out->examples},
-                               {"batch", &out->batch},           {"step_us", &out->step_us},
-                               {"example_us", &out->example_us}, {"calls", &out->calls},
-                               {"load_us", &out->load_us},       {"sums", &out->sums}};
+    const adlt_word words[] = {
+        {"epochs", &out->epochs},   {"examples", &out->examples},     {"batch", &out->batch},
+        {"step_us", &out->step_us}, {"example_us", &out->example_us}, {"calls", &out->calls},
+        {"load_us", &out->load_us}, {"join_us", &out->join_us},       {"sums", &out->sums}};
     *out = (plan){.epochs = 3, .examples = 120, .batch = 12};
     return adlt_read_words(argc, argv, words, sizeof words / sizeof words[0]) && out->epochs > 0 &&
            out->examples > 0 && out->batch > 0;
@@ -123,14 +124,30 @@ static bool call_others(adl_context *ctx, int64_t expected)
 }
 
 /* Whole or not at all: this process may be killed in the middle. */
+static FILE *begin_file(adl_context *ctx, const char *name, char path[static 512],
+                        char partial[static 544])
+{
+    snprintf(path, 512, "%s/%s", adl_context_env(ctx)->share_path, name);
+    snprintf(partial, 544, "%s.%ld", path, (long)getpid());
+    return fopen(partial, "w");
+}
+
+static int write_weights(adl_context *ctx, const model *one)
+{
+    char path[512], partial[544];
+    FILE *file = begin_file(ctx, "weights", path, partial);
+    if (!file)
+        return 1;
+    for (int k = 0; k < WEIGHTS; k++)
+        fprintf(file, "%a\n", (double)one->value[one->cells + (size_t)k]);
+    return fclose(file) != 0 || rename(partial, path) != 0;
+}
+
 static int write_ledger(adl_context *ctx, const model *one, const plan *job)
 {
     char path[512], partial[544];
-    const adl_env *env = adl_context_env(ctx);
     double loss = 0;
-    snprintf(path, sizeof path, "%s/ledger", env->share_path);
-    snprintf(partial, sizeof partial, "%s.%ld", path, (long)getpid());
-    FILE *file = fopen(partial, "w");
+    FILE *file = write_weights(ctx, one) == 0 ? begin_file(ctx, "ledger", path, partial) : NULL;
     if (!file)
         return 1;
     for (int k = 0; k < WEIGHTS; k++)
@@ -207,7 +224,7 @@ int main(int argc, char **argv)
         return 2;
     snprintf(line, sizeof line, "%d %ld %d", env.restarts, (long)getpid(), env.joins);
     note(&env, line);
-    usleep((useconds_t)job.load_us);
+    usleep((useconds_t)(env.joins ? job.load_us + job.join_us : job.load_us));
     adl_options options = ADL_OPTIONS_INIT;
     options.checkpoint_interval_s = 0.2;
     adl_status status = adl_init(&options, &ctx);

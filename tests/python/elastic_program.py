@@ -108,9 +108,9 @@ def pause():
         time.sleep(o.step_ms / 1000)
 
 
-def held():
-    """Until a test has done something meanwhile: it makes a file "hold" before, and removes it."""
-    while os.path.exists(os.path.join(directory, "hold")):
+def held(name="hold"):
+    """Until a test has done something meanwhile: it makes the file before, and removes it."""
+    while os.path.exists(os.path.join(directory, name)):
         mark("waits")
         time.sleep(0.02)
 
@@ -120,6 +120,8 @@ def main():
     torch.set_num_threads(1)
     with open(os.path.join(directory, "starts"), "a") as starts:
         starts.write(f"{os.environ.get('ADAPTDL_MEMBER', 0)} {os.getpid()} {os.environ.get('ADAPTDL_JOIN', 0)}\n")
+    if int(os.environ.get("ADAPTDL_JOIN", 0)):
+        held("hold-new")
     adl.init_process_group("nccl" if o.nccl else "gloo")
     if o.accumulate:
         halve()

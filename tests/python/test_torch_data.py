@@ -311,6 +311,78 @@ def test_custom_loader():
     assert loader._elastic.current_index is None
 
 
+# ---- batch sizes ----
+
+GROWS = """
+import sys, time, types
+import torch
+import adaptdl.torch as adl
+from adaptdl.torch.iterator import AdaptiveBPTTIterator
+adl.init_process_group("gloo")
+torch.manual_seed(1)
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+model = adl.AdaptiveDataParallel(net, optimizer)
+SIZE, MOST = 8, 64
+
+def learn(rows, change):  # nothing but noise, so that large batches are worth it; and steps that take as long at any size
+    optimizer.zero_grad()
+    (model(torch.randn(rows, 4)) * torch.randn(rows, 1)).mean().backward()
+    optimizer.step()
+    if not change:
+        time.sleep(0.02)
+"""
+
+
+def test_the_size_of_batches_changes_in_the_middle_of_a_pass():
+    """Every example is there once all the same. (An epoch may go on with another pass.)"""
+    out = harness.script(GROWS + """
+COUNT = 12000
+loader = adl.AdaptiveDataLoader(torch.utils.data.TensorDataset(torch.arange(COUNT)), batch_size=SIZE, shuffle=True)
+loader.autoscale_batch_size(MOST, local_bsz_bounds=(4, MOST))
+seen, sizes = [], []
+for epoch in adl.remaining_epochs_until(1):
+    for numbers, in loader:
+        learn(len(numbers), len(set(sizes)) > 1)
+        if len(seen) < COUNT:
+            seen += numbers.tolist()
+            sizes.append(loader._elastic.current_local_bsz)
+assert len(seen) == COUNT and sorted(seen) == list(range(COUNT)), len(seen)
+assert sizes[0] == SIZE and sizes[-1] > SIZE, sizes
+print("changed at", sizes.index(next(size for size in sizes if size != SIZE)))
+""", timeout=1200, ADAPTDL_BATCH_STEPS=20)
+    assert int(out.split()[-1]) % 20 == 0, out
+
+
+def test_the_number_of_streams_changes_in_the_middle_of_a_text():
+    """It goes on at the same share of the text, and ends with it."""
+    harness.script(GROWS + """
+COUNT, LENGTH = 60000, 5
+loader = AdaptiveBPTTIterator(torch.arange(COUNT), SIZE, LENGTH, max_batch_size=MOST, local_bsz_bounds=(4, MOST))
+pieces = []
+for epoch in adl.remaining_epochs_until(1):
+    for piece in loader:
+        assert torch.equal(piece.target[:, 0], piece.text[:, 0] + 1)
+        learn(piece.batch_size, len({size for size, _, _ in pieces}) > 1)
+        first, length = piece.text[0, 0].item(), len(piece.text)
+        if not pieces or first > pieces[-1][1] or piece.batch_size != pieces[-1][0]:  # not of another pass
+            pieces.append((piece.batch_size, first, length))
+        else:
+            break
+assert pieces[0][0] == SIZE and pieces[-1][0] > SIZE, pieces
+tokens = sum(size * length for size, _, length in pieces)
+changes = 0
+for (size, first, length), (next_size, next_first, _) in zip(pieces, pieces[1:]):
+    if size == next_size:
+        assert next_first == first + length, (size, first, next_first)
+    else:
+        changes += 1
+        apart = next_first * next_size - (first + length) * size
+        assert abs(apart) <= next_size + size, (size, first, length, next_size, next_first)
+assert abs(tokens - COUNT) <= 2 * MOST * (changes + 1), (tokens, changes)
+""", timeout=1200, ADAPTDL_BATCH_STEPS=20)
+
+
 # ---- text ----
 
 @one

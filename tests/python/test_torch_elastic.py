@@ -88,6 +88,28 @@ def test_own_collectives_in_an_epoch_put_a_resize_off_to_the_next(tmp_path, undi
         assert "restart" not in run.log(), run.log()
 
 
+def test_a_world_that_stays_as_it_was_learns_the_same_to_the_bit(tmp_path):
+    """A new replica is killed before it has joined, and then a growth is taken back."""
+    options = dict(epochs=3, examples=480, step_ms=50)
+    results = []
+    for disturbed in range(2):
+        directory = tmp_path / str(disturbed)
+        directory.mkdir()
+        (directory / "hold-new").touch()  # none joins
+        with Run(directory, 2, **options) as run:
+            run.trains()
+            if disturbed:
+                run.scale(3)
+                run.wait(lambda: run.members(joining=True), "no new replica comes")
+                os.kill(run.members(joining=True)[0], signal.SIGKILL)
+                run.until("before it had joined")
+                run.scale(2)
+                run.wait(lambda: not run.members(joining=True), "the new replica stays")
+            results.append(run.end())
+            assert "replicas now" not in run.log() and "restart" not in run.log(), run.log()
+    assert results[0]["wrong"] == [] and results[0]["weights"] == results[1]["weights"]
+
+
 def test_what_hangs_says_where(tmp_path):
     with Run(tmp_path, 2, epochs=1, examples=1200, step_ms=200) as run:
         run.trains()
