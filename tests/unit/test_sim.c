@@ -133,8 +133,12 @@ TEST(the_switches_of_the_world_do_what_they_say)
     options.seed = 1;
     adli_sim_result other = simulated(&workload, options);
     CHECK(other.avg_jct_s != noisy.avg_jct_s);
-    adli_sim_result *all[] = {&plain, &event,          &pool,  &learned,      &in_place,
-                              &noisy, &free_of_charge, &other, &cheap_changes};
+    options = options_for("rank");
+    options.lone_grows = true;
+    adli_sim_result grows = simulated(&workload, options);
+    CHECK(grows.avg_jct_s != plain.avg_jct_s);
+    adli_sim_result *all[] = {&plain, &event,          &pool,  &learned,       &in_place,
+                              &noisy, &free_of_charge, &other, &cheap_changes, &grows};
     for (size_t i = 0; i < ADLI_COUNT(all); i++)
         adli_sim_result_fini(all[i]);
     adli_workload_fini(&workload);
