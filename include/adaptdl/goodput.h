@@ -43,12 +43,15 @@ typedef struct adl_goodput {
     double init_batch_size; /* B0 >= 1 */
 } adl_goodput;
 
-/* What optimize may choose from. Zero means "open" for each bound. */
+/* What optimize may choose from. Zero means "open" for each bound. lone_grows: a single replica's noise is measured
+ * from pairs of gradients, as our runtime does; without, it has no estimate unless it accumulates, so it stays at B0
+ * or accumulates (the original's rule). The flag lies where the struct was padded. */
 typedef struct adl_batch_limits {
     double max_batch_size; /* total over all replicas; 0: B0 */
     double min_local_bsz;  /* 0: 1 */
     double max_local_bsz;  /* 0: max_batch_size */
     bool accumulation;     /* may s be more than 0? */
+    bool lone_grows;       /* may a single replica have m > B0 with s = 0? */
 } adl_batch_limits;
 
 typedef struct adl_batch_choice {

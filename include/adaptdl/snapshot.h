@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* The version that is written. A reader takes this one and older ones. */
-enum { ADL_SNAPSHOT_VERSION = 2 };
+/* The latest version. What is written has the first that knows all of its fields; a reader takes all of them. */
+enum { ADL_SNAPSHOT_VERSION = 3 };
 
 /* A snapshot with all that it points to, and what it was decided by. */
 typedef struct adl_record adl_record;

@@ -20,7 +20,8 @@
     "  N     nodes                                R     replicas, R >= N\n"
 #define LIMIT_FIELDS                                                                               \
     "  max_batch_size  largest total batch, default B0     min_m, max_m  bounds of m\n"            \
-    "  accumulation    true: s may be more than 0          (all four may be left out or null)\n"
+    "  accumulation    true: s may be more than 0          (all five may be left out or null)\n"   \
+    "  lone_grows      true: one replica's m may be more than B0 without accumulation\n"
 #define EXAMPLE_MODEL                                                                              \
     "\"perf\": [0.1, 0.01, 0.2, 0.02, 0.05, 0.01, 1.5], \"grad\": [0.01, 0.5], \"init\": 128"
 

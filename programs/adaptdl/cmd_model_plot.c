@@ -38,8 +38,8 @@ static int print_help(void)
         "Draws goodput over total batch size, one line per replica count with its optimum\n"
         "marked, and goodput over replicas, as SVG.\n\n"
         "FILE (- for standard input) holds one JSON object: perf, grad, init, and optionally\n"
-        "max_batch_size, min_m, max_m, accumulation, gpus_per_node (4), max_replicas (16), "
-        "title.\n\n"
+        "max_batch_size, min_m, max_m, accumulation, lone_grows, gpus_per_node (4),\n"
+        "max_replicas (16), title.\n\n"
         "  -o, --output FILE   where to write (default: standard output)\n\n"
         "Example:\n"
         "  echo '{\"perf\": [0.1, 0.01, 0.2, 0.02, 0.05, 0.01, 1.5], \"grad\": [0.01, 0.5],\n"
@@ -87,7 +87,7 @@ static void sample(const plot_job *job, int replicas, curve *out)
     for (int i = 0; i < SAMPLES; i++) {
         double batch = low * pow(high / low, i / (SAMPLES - 1.0)), local = batch / replicas;
         double s = fmax(ceil(local / max_m - 1e-8) - 1, 0);
-        if (replicas == 1 && batch > low * (1 + 1e-9))
+        if (replicas == 1 && !job->limits.lone_grows && batch > low * (1 + 1e-9))
             s = fmax(s, 1);
         out->x[i] = batch;
         bool allowed = local / (s + 1) >= min_m && (s == 0 || job->limits.accumulation);

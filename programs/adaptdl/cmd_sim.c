@@ -104,6 +104,7 @@ enum {
     EVENT,
     POOL,
     LEARNED,
+    LONE_GROWS,
     DELAY,
     RESIZE,
     FREE_MOVES,
@@ -152,6 +153,9 @@ static int parse_option(request *r, int option, char *value)
         return parse_switch("pool", value, &o->pool);
     case LEARNED:
         o->learned = true;
+        break;
+    case LONE_GROWS:
+        o->lone_grows = true;
         break;
     case FREE_MOVES:
         o->free_moves = true;
@@ -384,6 +388,10 @@ static const cli_option sim_options[] = {
      "jobs of one application learn from each other (default: with --event)", "on off"},
     {LEARNED, "learned", NULL,
      "all that a replay before taught them is known from the first second", NULL},
+    {LONE_GROWS, "lone-grows", NULL,
+     "one replica's batch may grow without accumulation, as our runtime's (default: the original's "
+     "rule)",
+     NULL},
     {DELAY, "rescale-delay", "S",
      "seconds that a restart costs (default: what applications.csv says, else 30)", NULL},
     {RESIZE, "resize-delay", "S",

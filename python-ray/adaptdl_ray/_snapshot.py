@@ -17,7 +17,8 @@ _TYPE = "accelerator_type:"
 _NOT_RESOURCES = ("node:", "bundle_group", _TYPE)
 _DEVICE = "GPU"  # what a device type is of
 
-_MODEL_FIELDS = {"initBatchSize", "maxBatchSize", "gradientAccumulation", "perfParams", "gradParams"}
+_MODEL_FIELDS = {"initBatchSize", "maxBatchSize", "gradientAccumulation", "loneReplicaGrows", "perfParams",
+                 "gradParams"}
 
 
 @dataclasses.dataclass
@@ -134,17 +135,25 @@ def _job(job: Job, resources: Sequence[str], places: Mapping[str, int], types: S
     return out
 
 
+def _version(jobs: Sequence[Mapping[str, Any]], types: Sequence[str]) -> int:
+    """The first version of snapshots that has all these fields."""
+    if any("loneReplicaGrows" in model for job in jobs for model in job.get("model", {}).get("types", ())):
+        return 3
+    return 2 if types else 1
+
+
 def make_snapshot(nodes: Sequence[Node], jobs: Sequence[Job], now: float, policy: str,
                   parameters: Optional[Mapping[str, float]] = None) -> dict[str, Any]:
     """What ``adaptdl.policy.decide`` takes."""
     resources = sorted({name for job in jobs for name in job.request} or {"CPU"})
     places = {node.name: index for index, node in enumerate(nodes)}
     types = next(filter(None, (device_types(nodes, job.request) for job in jobs)), [])
+    jobs_out = [_job(job, resources, places, types) for job in jobs]
     snapshot = {
-        "version": 2 if types else 1, "policy": policy, "now": now, "seed": "1", "resources": resources,
+        "version": _version(jobs_out, types), "policy": policy, "now": now, "seed": "1", "resources": resources,
         "nodes": [{"name": node.name, "deviceType": node.device_type if types else "",
                    "capacity": [_thousandths(node.resources.get(name, 0)) for name in resources]} for node in nodes],
-        "jobs": [_job(job, resources, places, types) for job in jobs],
+        "jobs": jobs_out,
     }
     if types:
         snapshot["deviceTypes"] = types

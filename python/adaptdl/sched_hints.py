@@ -23,7 +23,8 @@ SCHED_HINTS = types.MappingProxyType({
 })
 
 #: What our scheduler understands beside them.
-_MORE_HINTS = frozenset({"progress", "epoch", "targetEpochs", "iterationsPerEpoch", "elapsed", "profile"})
+_MORE_HINTS = frozenset({"progress", "epoch", "targetEpochs", "iterationsPerEpoch", "elapsed", "profile",
+                         "loneReplicaGrows"})
 
 
 def post_sched_hints(sched_hints, job_key):

@@ -96,9 +96,10 @@ static PyObject *metrics_look(PyObject *self, PyObject *unused)
     PyObject *times = view.fitted ? adlpy_perf(&view.perf) : adlpy_ref(Py_None);
     PyObject *grad =
         view.have_grad ? Py_BuildValue("(dd)", view.grad.sqr, view.grad.var) : adlpy_ref(Py_None);
-    return Py_BuildValue("(NNd(iiiiO)i)", times, grad, view.progress, facts->init_batch_size,
+    return Py_BuildValue("(NNd(iiiiOO)i)", times, grad, view.progress, facts->init_batch_size,
                          facts->max_batch_size, facts->min_local, facts->max_local,
-                         facts->accumulation ? Py_True : Py_False, view.max_profiled_replicas);
+                         facts->accumulation ? Py_True : Py_False,
+                         facts->lone_grows ? Py_True : Py_False, view.max_profiled_replicas);
 }
 
 static PyObject *metrics_gradient(PyObject *self, PyObject *args)

@@ -157,6 +157,7 @@ static const char *const known[] = {"initBatchSize",
                                     "maxBatchSize",
                                     "maxProfiledReplicas",
                                     "gradientAccumulation",
+                                    "loneReplicaGrows",
                                     "gradParams",
                                     "perfParams",
                                     "progress",
@@ -177,6 +178,8 @@ static adl_status read_numbers(const json_t *root, adli_hints_data *out)
         status = whole(root, "maxProfiledReplicas", ADLI_POOL_REPLICAS_MAX, &out->max_profiled);
     if (status == ADL_OK && given(root, "gradientAccumulation"))
         status = adli_json_bool(root, "gradientAccumulation", &out->limits.accumulation);
+    if (status == ADL_OK && given(root, "loneReplicaGrows"))
+        status = adli_json_bool(root, "loneReplicaGrows", &out->limits.lone_grows);
     if (status == ADL_OK)
         status = number(root, "progress", 0, 1e15, &out->progress);
     if (status == ADL_OK)

@@ -195,6 +195,7 @@ static adl_status resolve(const adl_goodput *model, const adl_batch_limits *limi
 {
     double max_batch = limits->max_batch_size, max_m = limits->max_local_bsz;
     out->accumulation = limits->accumulation;
+    out->lone_grows = limits->lone_grows;
     out->max_batch = max_batch == 0 ? model->init_batch_size : max_batch;
     out->min_m = limits->min_local_bsz == 0 ? 1 : ceil(limits->min_local_bsz);
     out->max_m = max_m == 0 ? ceil(out->max_batch) : floor(max_m);
@@ -329,10 +330,10 @@ static int find_best(const adl_goodput *model, const candidates *list, int repli
     return winner;
 }
 
-adl_status adli_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
-                                 bool lone_grows, adl_shape shape, adl_batch_choice *out)
+adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
+                                adl_shape shape, adl_batch_choice *out)
 {
-    batch_range range = {.lone_grows = lone_grows};
+    batch_range range;
     candidates list;
     *out = (adl_batch_choice){0};
     adl_status status = adl_goodput_check(model);
@@ -354,12 +355,6 @@ adl_status adli_goodput_optimize(const adl_goodput *model, const adl_batch_limit
                          model->init_batch_size);
     *out = (adl_batch_choice){best, (int)list.m[winner], (int)list.s[winner]};
     return ADL_OK;
-}
-
-adl_status adl_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
-                                adl_shape shape, adl_batch_choice *out)
-{
-    return adli_goodput_optimize(model, limits, false, shape, out);
 }
 
 adl_status adl_goodput_optimize_array(const adl_goodput *model, const adl_batch_limits *limits,

@@ -25,9 +25,4 @@ static inline void adli_perf_set(adl_perf_params *perf, int index, double value)
  * of its logarithm). Beyond these it is another program. */
 static const double adli_most_off = 2.5, adli_most_spread = 0.7;
 
-/* adl_goodput_optimize where a single replica may have m > B0 with s = 0 (lone_grows): its noise is measured from pairs of
- * gradients. The original's rule, without it, has no estimate then. */
-ADL_MUST adl_status adli_goodput_optimize(const adl_goodput *model, const adl_batch_limits *limits,
-                                          bool lone_grows, adl_shape shape, adl_batch_choice *out);
-
 #endif

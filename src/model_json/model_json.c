@@ -57,6 +57,8 @@ adl_status adli_model_read_limits(const json_t *object, adl_batch_limits *out)
         status = read_bound(object, "max_m", &out->max_local_bsz);
     if (status == ADL_OK && !absent(object, "accumulation"))
         status = adli_json_bool(object, "accumulation", &out->accumulation);
+    if (status == ADL_OK && !absent(object, "lone_grows"))
+        status = adli_json_bool(object, "lone_grows", &out->lone_grows);
     return status;
 }
 

@@ -99,7 +99,8 @@ void adli_pool_free(adli_pool *pool)
 static bool same_limits(const adl_batch_limits *a, const adl_batch_limits *b)
 {
     return a->max_batch_size == b->max_batch_size && a->min_local_bsz == b->min_local_bsz &&
-           a->max_local_bsz == b->max_local_bsz && a->accumulation == b->accumulation;
+           a->max_local_bsz == b->max_local_bsz && a->accumulation == b->accumulation &&
+           a->lone_grows == b->lone_grows;
 }
 
 /* The entry of an application; of several with other batch limits the one used last. */
@@ -120,7 +121,8 @@ static adli_pool_entry *find(const adli_pool *pool, const char *application, dou
         if (strcmp(pool->entries[i]->application, application) == 0 &&
             pool->entries[i]->init_batch_size == init &&
             pool->entries[i]->limits.max_batch_size == limits->max_batch_size &&
-            pool->entries[i]->limits.accumulation == limits->accumulation)
+            pool->entries[i]->limits.accumulation == limits->accumulation &&
+            pool->entries[i]->limits.lone_grows == limits->lone_grows)
             return pool->entries[i];
     return NULL;
 }

@@ -71,6 +71,8 @@ adl_status adli_pool_save(const adli_pool *pool, adli_buf *out)
         adli_jw_number(out, "minLocalBsz", entry->limits.min_local_bsz);
         adli_jw_number(out, "maxLocalBsz", entry->limits.max_local_bsz);
         adli_jw_bool(out, "accumulation", entry->limits.accumulation);
+        if (entry->limits.lone_grows)
+            adli_jw_bool(out, "loneReplicaGrows", true);
         adli_jw_number(out, "gradSqr", entry->grad.sqr);
         adli_jw_number(out, "gradVar", entry->grad.var);
         adli_jw_number(out, "work", entry->work_sum);
@@ -146,7 +148,7 @@ static adl_status read_points(adli_pool *pool, const json_t *item, const int *ty
 static adl_status read_entry(adli_pool *pool, const json_t *item, const int *types, int type_count)
 {
     const char *name = json_string_value(json_object_get(item, "application"));
-    adl_batch_limits limits;
+    adl_batch_limits limits = {0};
     adl_grad_params grad;
     double init = 0, work = 0;
     int finished = 0;
@@ -164,6 +166,8 @@ static adl_status read_entry(adli_pool *pool, const json_t *item, const int *typ
                   {"gradVar", &grad.var, 1e100},
                   {"work", &work, 1e300}};
     adl_status status = adli_json_bool(item, "accumulation", &limits.accumulation);
+    if (status == ADL_OK && json_object_get(item, "loneReplicaGrows"))
+        status = adli_json_bool(item, "loneReplicaGrows", &limits.lone_grows);
     for (size_t i = 0; status == ADL_OK && i < ADLI_COUNT(fields); i++) {
         status = adli_json_double(item, fields[i].name, fields[i].to);
         if (status == ADL_OK && !(*fields[i].to >= 0 && *fields[i].to <= fields[i].high))

@@ -46,6 +46,7 @@ static adl_status time_alone(const adli_alone *alone, const adli_app *app, int n
     adli_sim_job job;
     int *nodes = adli_calloc((size_t)n, sizeof *nodes);
     adl_status status = adli_sim_job_init(&job, app, app->fixed_batch, true, n);
+    job.lone_grows = alone->options->lone_grows;
     if (!nodes)
         status = adli_fail_memory("fairness");
     if (status == ADL_OK) {

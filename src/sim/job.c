@@ -33,7 +33,8 @@ adl_batch_limits adli_sim_job_limits(const adli_sim_job *job)
     return (adl_batch_limits){.max_batch_size = job->app->max_batch,
                               .min_local_bsz = job->app->min_local,
                               .max_local_bsz = job->app->max_local,
-                              .accumulation = true};
+                              .accumulation = true,
+                              .lone_grows = job->lone_grows};
 }
 
 adl_goodput adli_sim_job_model(const adli_sim_job *job)

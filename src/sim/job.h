@@ -16,6 +16,7 @@ typedef struct adli_sim_job {
     int gpus;                           /* on each node, to predict other sizes */
     double compute_factor, sync_factor; /* by which it is slower than the recorded ones */
     bool declares;                      /* says how much work it has */
+    bool lone_grows;                    /* see adl_batch_limits */
     bool reports; /* fits a model of itself; off where no policy would read it */
 
     int *shape; /* [nodes] replicas on each node it uses, in node order */

@@ -249,6 +249,7 @@ static adl_status submit_due(sim *s)
         set_apart(s, work, s->submitted);
         s->events++;
         job->gpus = s->options->gpus;
+        job->lone_grows = s->options->lone_grows;
         if (status == ADL_OK)
             status = adl_cluster_submit(s->cluster, &spec, &number);
     }

@@ -40,6 +40,7 @@ typedef struct adli_sim_options {
     bool hold;              /* a job that starts is left alone until it runs */
     bool pool;              /* jobs of one application learn from each other */
     bool learned;           /* and know all that a replay before this one taught */
+    bool lone_grows;        /* a job on one replica may grow its batch without accumulation */
     double undeclared;      /* share of the jobs that do not say how much work they have */
     double noise;        /* sigma of the log-normal factors by which jobs differ from the traces */
     double interference; /* slowdown of distributed jobs that share a node, 0 .. 1 */

@@ -215,8 +215,9 @@ static adl_status read_parameters(const json_t *object, adl_goodput *out)
 static adl_status read_type(const json_t *object, type_storage *to, adl_type_model *out)
 {
     static const char *const names[] = {
-        "speed",       "perfParams",  "gradParams",           "initBatchSize", "maxBatchSize",
-        "minLocalBsz", "maxLocalBsz", "gradientAccumulation", "profile",       NULL};
+        "speed",       "perfParams",  "gradParams",           "initBatchSize",    "maxBatchSize",
+        "minLocalBsz", "maxLocalBsz", "gradientAccumulation", "loneReplicaGrows", "profile",
+        NULL};
     adl_status status = check_fields(object, names);
     if (status == ADL_OK)
         status = number(object, "speed", &out->speed);
@@ -233,6 +234,8 @@ static adl_status read_type(const json_t *object, type_storage *to, adl_type_mod
         status = number(object, "maxLocalBsz", &to->limits.max_local_bsz);
     if (status == ADL_OK)
         status = truth(object, "gradientAccumulation", &to->limits.accumulation);
+    if (status == ADL_OK)
+        status = truth(object, "loneReplicaGrows", &to->limits.lone_grows);
     return status == ADL_OK ? read_profile(object, to, out) : status;
 }
 

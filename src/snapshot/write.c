@@ -94,6 +94,8 @@ static void put_type(const adl_type_model *on, adli_buf *out)
         put_unless(out, "maxLocalBsz", on->limits->max_local_bsz, 0);
         if (on->limits->accumulation)
             adli_jw_bool(out, "gradientAccumulation", true);
+        if (on->limits->lone_grows)
+            adli_jw_bool(out, "loneReplicaGrows", true);
     }
     if (on->profile_count > 0) {
         adli_jw_open(out, "profile", '[');
@@ -229,6 +231,22 @@ static void put_decision(const adl_snapshot *s, const char *key, const adl_decis
     adli_jw_close(out, '}');
 }
 
+static bool any_grows(const adl_snapshot *s)
+{
+    adl_type_model on;
+    for (int j = 0; j < s->job_count; j++)
+        for (size_t t = 0; s->jobs[j].model && adl_speedup_type(s->jobs[j].model, t, &on); t++)
+            if (on.model && on.limits->lone_grows)
+                return true;
+    return false;
+}
+
+/* The first that has all of it, so that older programs can read what they understand. */
+static int version_of(const adl_snapshot *s)
+{
+    return any_grows(s) ? 3 : s->type_count > 1 ? 2 : 1;
+}
+
 static adl_status finish(adli_buf *out, char **text)
 {
     adl_status status = adli_buf_check(out);
@@ -245,8 +263,7 @@ adl_status adl_snapshot_write(const adl_snapshot *s, const adl_policy *policy,
     char seed[32];
     adli_buf_init(&out, TEXT_MAX);
     adli_jw_open(&out, NULL, '{');
-    /* without types it is what the first version knew */
-    adli_jw_int(&out, "version", s->type_count > 1 ? ADL_SNAPSHOT_VERSION : 1);
+    adli_jw_int(&out, "version", version_of(s));
     if (policy)
         put_policy(policy, &out);
     adli_jw_number(&out, "now", s->now_s);

@@ -6,7 +6,6 @@
 #include "train/loop.h"
 
 #include "base/clock.h"
-#include "model/perf.h"
 #include "train/context.h"
 #include "train/regroup.h"
 
@@ -83,7 +82,8 @@ static adl_batch_limits limits_of(const adl_loop *loop, int replicas)
     adl_batch_limits limits = {.max_batch_size = loop->max_batch_size,
                                .min_local_bsz = loop->min_local,
                                .max_local_bsz = loop->max_local,
-                               .accumulation = loop->accumulation};
+                               .accumulation = loop->accumulation,
+                               .lone_grows = !original(loop)};
     if (original(loop) || !has_present(loop, replicas))
         return limits;
     int64_t now = total_of(loop, replicas), low = now / 2 / replicas;
@@ -109,8 +109,7 @@ static void choose_best(adl_loop *loop)
     }
     adl_batch_limits limits = limits_of(loop, replicas);
     adl_batch_choice choice;
-    if (adli_goodput_optimize(&model, &limits, !original(loop), adl_shape_of(nodes, replicas),
-                              &choice) != ADL_OK) {
+    if (adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &choice) != ADL_OK) {
         if (!loop->choice_warned)
             adli_log(ctx, ADL_LOG_WARNING, "%s: the batch size stays as it is: %s", loop->name,
                      adl_error());

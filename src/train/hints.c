@@ -85,6 +85,7 @@ adl_status adli_hints_json(const adli_metrics_view *view, adli_buf *out)
     adli_jw_number(out, "maxBatchSize", facts->max_batch_size > 0 ? facts->max_batch_size : NAN);
     adli_jw_int(out, "maxProfiledReplicas", view->max_profiled_replicas);
     adli_jw_bool(out, "gradientAccumulation", facts->accumulation);
+    adli_jw_bool(out, "loneReplicaGrows", facts->lone_grows);
     put_models(out, view);
     adli_jw_number(out, "progress", view->progress);
     adli_jw_int(out, "epoch", facts->epoch);

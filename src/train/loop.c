@@ -252,6 +252,7 @@ static void note_facts(adl_loop *loop)
     facts.min_local = loop->min_local;
     facts.max_local = loop->max_local;
     facts.accumulation = loop->accumulation;
+    facts.lone_grows = loop->autoscale && !ctx->env.original_rule;
     facts.examples = loop->examples;
     adli_metrics_facts(&ctx->metrics, &facts);
 }

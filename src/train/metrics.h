@@ -32,7 +32,7 @@ typedef struct adli_profile_entry {
 typedef struct adli_job_facts {
     int init_batch_size, batch_size, max_batch_size; /* max 0: no autoscaling */
     int min_local, max_local;                        /* 0: open */
-    bool accumulation;
+    bool accumulation, lone_grows;
     size_t examples;
     int epoch, target_epochs;
 } adli_job_facts;

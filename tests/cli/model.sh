@@ -43,6 +43,8 @@ feed speedup <<<"{$model, \"N\": 1, \"R\": 1, \"max_batch_size\": 4096}
 check speedup_of_one_none_and_unknown 0 '{"speedup": 1}
 {"speedup": 0}
 {"speedup": 7}'
+feed optimize <<<"{$model, \"N\": 1, \"R\": 1, \"max_batch_size\": 4096, \"lone_grows\": true}"
+check optimize_one_replica_that_grows 0 '{"goodput": 94.38772105437351, "m": 260, "s": 0}'
 feed fit <<<'{"N": [1, 1, 1], "R": [1, 1, 0], "m": [50, 100, 100], "accum_time": [0.15, 0.25, 1], "optim_time": [0.15, 0.25, 1]}'
 tr -d '[]{}:,"' <"$tmp/out" |
     awk '{ ok = NF == 14 && ($2 - 0.05)^2 < 1e-12 && ($3 - 0.002)^2 < 1e-16 && $12 == 2 && $14 == 1 } END { exit !ok }' &&
@@ -89,6 +91,7 @@ feed optimize <<EOF
 {$model, "N": 1, "R": 1, "max_batch_size": 512, "min_m": 9, "max_m": 8}
 {$model, "N": 1, "R": 1, "min_m": 0}
 {$model, "N": 1, "R": 1, "accumulation": 1}
+{$model, "N": 1, "R": 1, "lone_grows": "yes"}
 {$model, "N": 1, "R": 1, "max_m": 100}
 EOF
 check bad_bounds 1 '{"error": "line 1: init batch size 128 is more than max_batch_size 64"}
@@ -96,7 +99,8 @@ check bad_bounds 1 '{"error": "line 1: init batch size 128 is more than max_batc
 {"error": "line 3: no whole local batch size from 9 to 8"}
 {"error": "line 4: field \"min_m\" must be at least 1, not 0"}
 {"error": "line 5: field \"accumulation\" must be true or false, not a number"}
-{"error": "line 6: 1 replica of at most 100 examples cannot hold the initial batch of 128 without accumulation"}'
+{"error": "line 6: field \"lone_grows\" must be true or false, not a string"}
+{"error": "line 7: 1 replica of at most 100 examples cannot hold the initial batch of 128 without accumulation"}'
 feed fit <<'EOF'
 {"N": [], "R": [], "m": [], "accum_time": [], "optim_time": []}
 {"N": [1], "R": [1, 2], "m": [1], "accum_time": [1], "optim_time": [1]}

@@ -145,7 +145,8 @@ def wait_phase(c, name, phases, seconds=60):
 
 
 HINTS = {"initBatchSize": 32, "localBszBounds": [8, 64], "globalBatchSize": 64, "maxBatchSize": 512,
-         "maxProfiledReplicas": 1, "gradientAccumulation": False, "gradParams": {"norm": 0.5, "var": 1.5},
+         "maxProfiledReplicas": 1, "gradientAccumulation": False, "loneReplicaGrows": True,
+         "gradParams": {"norm": 0.5, "var": 1.5},
          "perfParams": {"alpha_c": 0.1, "beta_c": 0.01, "alpha_n": 0.1, "beta_n": 0.01, "alpha_r": 0.1,
                         "beta_r": 0.01, "gamma": 1.5}, "progress": 10.5, "epoch": 1, "targetEpochs": 10,
          "iterationsPerEpoch": 100.0, "elapsed": 12.0, "unknown": {"is": "dropped"}}

@@ -94,6 +94,8 @@ check learned "${run[@]}" --event --learned --json "$dir/learned" $work
 check what_a_replay_before_taught_them_counts differ "$dir/learned" "$dir/event"
 check nothing_without_a_pool "${run[@]}" --event --pool off --learned --json "$dir/not_learned" $work
 check where_nobody_shares_it_does_not same "$dir/not_learned" "$dir/alone"
+check one_may_grow "${run[@]}" --event --lone-grows --json "$dir/grows" $work
+check what_one_replica_may_do_counts differ "$dir/grows" "$dir/event"
 check why_this_type grep -q '"why":"[^"]* on fast' "$dir/event.log"
 check noise "${run[@]}" --event --noise 0.5 --json "$dir/noise" $work
 check jobs_differ differ "$dir/noise" "$dir/event"

@@ -59,7 +59,7 @@ class Supervisor:
 
 
 HINTS = dict(sched_hints.SCHED_HINTS, initBatchSize=64, perfParams=dict(sched_hints.PERF_PARAMS, gamma=1.5),
-             gradParams={"norm": 1.0, "var": 2.0}, localBszBounds=[32, 128])
+             gradParams={"norm": 1.0, "var": 2.0}, localBszBounds=[32, 128], loneReplicaGrows=True)
 
 
 def test_hints_are_put_as_json(monkeypatch):

@@ -112,8 +112,8 @@ def test_mistakes_are_named():
         policy.Policy("rank", {"hep": "much"})
     with pytest.raises(ValueError, match="colour"):
         policy.decide(snapshot(colour="red"))
-    with pytest.raises(ValueError, match="of version 3"):
-        policy.decide(snapshot(version=3))
+    with pytest.raises(ValueError, match="of version 4"):
+        policy.decide(snapshot(version=4))
     with pytest.raises(ValueError, match="snapshot"):
         policy.decide("{")
     with pytest.raises(TypeError):

@@ -412,6 +412,10 @@ def test_metrics_of_a_training():
     assert goodput.efficiency(4) == 1.0 and goodput.throughput(1, 1, 4, 0) > 0
     _metrics.update_progress(100.0)
     assert _metrics.get_progress() == 100.0
+    sent = []
+    _metrics.sched_hints.post_sched_hints = lambda hints, job: sent.append(hints)
+    _metrics._report_sched_hints()
+    assert sent[0]["initBatchSize"] == 4 and sent[0]["loneReplicaGrows"] is True
 
 
 @one

@@ -42,6 +42,15 @@ def test_reports_that_name_their_type_are_taken():
         assert len(adaptdl.policy.decide(snapshot)["jobs"][0]["nodes"]) == 4
 
 
+def test_a_program_whose_single_replica_grows_is_described_as_one():
+    hints = {**report(0.1, (1, None)), "loneReplicaGrows": True}
+    snapshot = _snapshot.make_snapshot(nodes(""), [Job("a", REQUEST, 0, 2, hints=hints)], 1e5, "rank")
+    assert snapshot["version"] == 3 and snapshot["jobs"][0]["model"]["types"][0]["loneReplicaGrows"] is True
+    assert adaptdl.policy.decide(snapshot)["jobs"][0]["nodes"]
+    with pytest.raises(ValueError, match="loneReplicaGrows"):
+        _snapshot.check_hints({**hints, "loneReplicaGrows": "yes"})
+
+
 def test_each_trial_goes_where_it_is_fast():
     """Measured on both types: the decision is the library's, by the models that were reported from each."""
     cluster = nodes("T4", "A100")

@@ -264,6 +264,7 @@ TEST(hints_are_checked_kept_and_used)
         {"{\"maxProfiledReplicas\":1.5}", "maxProfiledReplicas"},
         {"{\"maxProfiledReplicas\":1073741824}", "maxProfiledReplicas"},
         {"{\"gradientAccumulation\":1}", "gradientAccumulation"},
+        {"{\"loneReplicaGrows\":\"yes\"}", "loneReplicaGrows"},
         {"{\"perfParams\":{\"alpha_c\":1}}", "perfParams"},
         {"{\"gradParams\":[1,2]}", "gradParams"},
         {"{\"profile\":[{\"nodes\":1}]}", "profile[0]"},
@@ -304,6 +305,37 @@ TEST(hints_are_checked_kept_and_used)
     REQUIRE_OK(reopen(&w));
     CHECK(json_is_null(field(&w, "train", "train")));
     close_world(&w);
+}
+
+/* What one replica of the job does is kept over a restart of the daemon, and what the policy computes with. */
+TEST(whether_a_single_replica_grows_is_what_the_job_says)
+{
+    static const char body[] =
+        "{\"initBatchSize\":64,\"maxBatchSize\":4096,\"maxProfiledReplicas\":1,"
+        "\"gradParams\":{\"norm\":0.01,\"var\":1},\"perfParams\":{\"alpha_c\":1,\"beta_c\":0.001,"
+        "\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,\"beta_r\":0.001,\"gamma\":1.5}%s}";
+    static const char *const says[] = {"", ",\"loneReplicaGrows\":null",
+                                       ",\"loneReplicaGrows\":false", ",\"loneReplicaGrows\":true"};
+    for (size_t i = 0; i < ADLI_COUNT(says); i++) {
+        world w;
+        char hints[1024];
+        bool grows = i == 3;
+        snprintf(hints, sizeof hints, body, says[i]);
+        REQUIRE_OK(open_world(&w, 1, 4));
+        REQUIRE_OK(submit(&w, "train", ""));
+        step(&w, 0);
+        REQUIRE_OK(adli_core_hints(w.core, "default", "train", hints, strlen(hints)));
+        REQUIRE_OK(reopen(&w));
+        step(&w, 61);
+        step(&w, 61);
+        CHECK_INT(int_of(&w, "train", "replicas"), 2);
+        double speedup = json_number_value(json_object_get(field(&w, "train", "train"), "speedup"));
+        CHECK(grows ? speedup > 1 && speedup < 2.05 : speedup > 2.5);
+        adli_buf_clear(&w.out);
+        REQUIRE_OK(adli_core_snapshot(w.core, &w.out));
+        CHECK((strstr(w.out.data, "\"loneReplicaGrows\":true") != NULL) == grows);
+        close_world(&w);
+    }
 }
 
 /* Submits a job with a label and lets it start. */

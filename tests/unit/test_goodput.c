@@ -169,6 +169,34 @@ TEST(one_replica_accumulates_beyond_the_initial_batch)
     CHECK_INT(out.accum_steps, 0);
 }
 
+TEST(one_replica_may_grow_where_that_is_said)
+{
+    adl_batch_choice out;
+    adl_goodput noisy = sample;
+    noisy.grad = (adl_grad_params){0, 1}; /* larger is always better */
+    noisy.perf.alpha_c = 10;
+    adl_batch_limits limits = {.max_batch_size = 1000, .lone_grows = true};
+    for (int accumulates = 0; accumulates < 2; accumulates++) {
+        limits.accumulation = accumulates;
+        REQUIRE_OK(adl_goodput_optimize(&noisy, &limits, adl_shape_of(1, 1), &out));
+        CHECK_INT(out.local_bsz, 1000);
+        CHECK_INT(out.accum_steps, 0);
+    }
+    limits.max_local_bsz = 500; /* the bounds are the same for all */
+    REQUIRE_OK(adl_goodput_optimize(&noisy, &limits, adl_shape_of(1, 1), &out));
+    CHECK_INT(out.local_bsz, 500);
+    CHECK_INT(out.accum_steps, 1);
+    limits.accumulation = limits.lone_grows = false;
+    REQUIRE_OK(adl_goodput_optimize(&noisy, &limits, adl_shape_of(1, 1), &out));
+    CHECK_INT(out.local_bsz, 128);
+}
+
+/* What programs were compiled with before the flag came. */
+TEST(the_limits_have_not_grown)
+{
+    CHECK(sizeof(adl_batch_limits) == 4 * sizeof(double));
+}
+
 TEST(the_smallest_local_batch_wins_over_the_largest_total)
 {
     adl_batch_choice out;
@@ -189,11 +217,11 @@ static adl_batch_choice search(const adl_goodput *model, const adl_batch_limits 
         double local = batch / replicas, s = 0, m;
         if (limits->accumulation) {
             s = ceil(local / limits->max_local_bsz - 1e-8) - 1;
-            if (replicas == 1 && local > model->init_batch_size + 1e-8)
+            if (replicas == 1 && !limits->lone_grows && local > model->init_batch_size + 1e-8)
                 s = fmax(s, 1);
             m = ceil(local / (fmax(s, 0) + 1) - 1e-8);
         } else {
-            m = replicas == 1 ? model->init_batch_size : ceil(local - 1e-8);
+            m = replicas == 1 && !limits->lone_grows ? model->init_batch_size : ceil(local - 1e-8);
         }
         m = fmin(fmax(m, limits->min_local_bsz), limits->max_local_bsz);
         if (adl_goodput_evaluate(model, adl_shape_of(nodes, replicas), m, (int)fmax(s, 0),
@@ -219,7 +247,8 @@ TEST(optimize_agrees_with_a_plain_search)
                                        model.init_batch_size * (1 + adli_rng_range(&rng, 0, 40)),
                                    .min_local_bsz = adli_rng_range(&rng, 1, 16),
                                    .max_local_bsz = adli_rng_range(&rng, 16, 512),
-                                   .accumulation = adli_rng_below(&rng, 2) == 0};
+                                   .accumulation = adli_rng_below(&rng, 2) == 0,
+                                   .lone_grows = i % 3 == 0};
         int nodes = adli_rng_range(&rng, 1, 4), replicas = nodes * adli_rng_range(&rng, 1, 4);
         adl_batch_choice out, wanted = search(&model, &limits, nodes, replicas);
         if (adl_goodput_optimize(&model, &limits, adl_shape_of(nodes, replicas), &out) != ADL_OK) {

@@ -20,6 +20,7 @@ TEST(the_document_has_every_field_of_the_specification)
                                         .min_local = 32,
                                         .max_local = 128,
                                         .accumulation = true,
+                                        .lone_grows = true,
                                         .examples = 60000,
                                         .epoch = 3,
                                         .target_epochs = 14},
@@ -38,6 +39,7 @@ TEST(the_document_has_every_field_of_the_specification)
     CHECK_STR(json.data,
               "{\"initBatchSize\":64,\"localBszBounds\":[32,128],\"globalBatchSize\":128,"
               "\"maxBatchSize\":1028,\"maxProfiledReplicas\":4,\"gradientAccumulation\":true,"
+              "\"loneReplicaGrows\":true,"
               "\"gradParams\":{\"norm\":2.5,\"var\":7.5},\"perfParams\":{\"alpha_c\":0.1,"
               "\"beta_c\":0.01,\"alpha_n\":0.2,\"beta_n\":0.02,\"alpha_r\":0.3,"
               "\"beta_r\":0.03,\"gamma\":1.5},\"progress\":1234.5,\"epoch\":3,"
@@ -168,6 +170,49 @@ TEST(rank_0_reports_periodically)
     CHECK(json_is_object(json_object_get(root, "perfParams"))); /* fitted by the thread */
     CHECK_INT(json_array_size(json_object_get(root, "profile")), 1);
     json_decref(root);
+}
+
+/* A loop whose batch size adapts: what it reports of its single replica. */
+static bool reported_growth(bool autoscales, bool original)
+{
+    supervisor seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .code = 200};
+    adlt_server server = {.answer = take_hints, .user = &seen};
+    adl_loader_options options = ADL_LOADER_OPTIONS_INIT;
+    adl_loader *loader;
+    json_t *root = NULL;
+    bool grows = false;
+    options.examples = 100;
+    options.batch_size = 10;
+    if (!adlt_server_start(&server))
+        ADLT_FAIL("no server");
+    adl_context *ctx = start_job(server.port, 3600);
+    ctx->env.original_rule = original;
+    CHECK_OK(adl_loader_new(ctx, &options, &loader));
+    if (autoscales)
+        CHECK_OK(adl_loader_autoscale(loader, 40, 0, 40, false));
+    int epochs = 0;
+    ADL_EPOCHS (ctx, epoch, 1)
+        ADL_BATCHES (loader, batch) {
+            CHECK_OK(adli_loop_trains(ctx->current));
+            adli_metrics_gradient(&ctx->metrics, (adl_grad_params){1, 2}, true,
+                                  adli_metrics_progress(&ctx->metrics) + 1);
+            epochs++;
+        }
+    CHECK(epochs > 0);
+    CHECK_INT(adl_finish(ctx), 0); /* reports */
+    adlt_server_stop(&server);
+    CHECK_INT(seen.puts, 1);
+    CHECK_OK(adli_json_parse(seen.last, strlen(seen.last), &root));
+    CHECK_OK(adli_json_bool(root, "loneReplicaGrows", &grows));
+    json_decref(root);
+    return grows;
+}
+
+TEST(a_job_says_whether_its_single_replica_grows)
+{
+    CHECK(reported_growth(true, false));
+    CHECK(!reported_growth(true, true)); /* ADAPTDL_BATCH_RULE=original */
+    CHECK(!reported_growth(false, false));
 }
 
 static bool warned(void *user)

@@ -607,7 +607,7 @@ static void run_threshold(adlt_replica *replica)
     CHECK_OK(adli_loop_choose(loop));
     int first_bsz = loop->local_bsz, first_accum = loop->accum_steps;
     adl_goodput model;
-    adl_batch_limits limits = {64, 0, 64, true};
+    adl_batch_limits limits = {64, 0, 64, true, false};
     adl_batch_choice best;
     CHECK(adli_metrics_goodput(&ctx->metrics, 8, &model));
     REQUIRE_OK(adl_goodput_optimize(&model, &limits, adl_shape_of(1, 1), &best));

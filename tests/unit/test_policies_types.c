@@ -17,7 +17,7 @@ TEST(a_device_type_goes_to_the_job_that_gains_by_it)
     adl_goodput slow = {{0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6}, {0.01, 1}, 128}, fast = slow;
     fast.perf.alpha_c /= 4;
     fast.perf.beta_c /= 4;
-    adl_batch_limits limits = {4096, 16, 256, true};
+    adl_batch_limits limits = {4096, 16, 256, true, false};
     for (int j = 0; j < 2; j++) {
         adl_job *job = &world.jobs[j];
         job->request.amount[0] = 1;
@@ -47,7 +47,7 @@ TEST(a_device_type_goes_to_the_job_that_gains_by_it)
 static void two_types(adlt_world *world, int jobs, const adl_goodput *slow, const adl_goodput *fast)
 {
     static const char *const names[] = {"slow", "fast"};
-    static const adl_batch_limits limits = {4096, 16, 256, true};
+    static const adl_batch_limits limits = {4096, 16, 256, true, false};
     adlt_world_init(world, 3, jobs, 1);
     for (int n = 0; n < 3; n++) {
         world->nodes[n].capacity.amount[0] = n == 2 ? 4 : 2;
@@ -100,7 +100,7 @@ TEST(a_job_that_was_never_on_the_first_type_is_ranked_by_its_work)
     adl_decision decision = {0};
     two_types(&world, 2, &slow_model, &fast_model);
     adl_speedup_free(world.jobs[1].model);
-    static const adl_batch_limits limits = {4096, 16, 256, true};
+    static const adl_batch_limits limits = {4096, 16, 256, true, false};
     adl_type_model only_fast[] = {{0}, {.model = &fast_model, .limits = &limits}};
     REQUIRE_OK(adl_speedup_new_types(only_fast, 2, 8, &world.jobs[1].model));
     world.jobs[0].total_work = 1e6;
@@ -257,7 +257,7 @@ TEST(sia_gives_devices_to_those_that_scale)
     world.snapshot.now_s = 1000;
     adl_goodput scales = {{0.001, 0.01, 0.001, 0.0001, 0.001, 0.0001, 2}, {1, 1e6}, 128};
     adl_goodput does_not = {{1, 0.0001, 10, 1, 10, 1, 2}, {1, 1e-6}, 128};
-    adl_batch_limits limits = {4096, 16, 256, true};
+    adl_batch_limits limits = {4096, 16, 256, true, false};
     for (int j = 0; j < 3; j++) {
         adl_job *job = &world.jobs[j];
         job->request.amount[0] = 1;

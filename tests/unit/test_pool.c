@@ -7,7 +7,7 @@
 #include "sched/pool_impl.h"
 
 static const adl_perf_params truth = {0.02, 0.001, 0.08, 0.002, 0.02, 0.0005, 1.6};
-static const adl_batch_limits limits = {4096, 16, 256, true};
+static const adl_batch_limits limits = {4096, 16, 256, true, false};
 
 /* What a job with these parameters measures, slower than they say by a factor. */
 static adl_profile_point measured(const adl_perf_params *perf, int nodes, int replicas, double m,
@@ -406,6 +406,50 @@ TEST(other_batch_limits_are_another_application)
     adli_pool_leave(pool, new);
     adli_pool_leave(pool, old);
     adli_pool_free(pool);
+}
+
+/* Nor is one whose single replica grows; what is saved of it says so, and what an older daemon saved does not. */
+TEST(a_single_replica_that_grows_is_another_application)
+{
+    adli_pool *pool, *again;
+    adli_pool_member *held, *grows, *new;
+    adl_profile_point points[TAUGHT];
+    adl_batch_limits known;
+    adli_buf text;
+    int type;
+    adli_buf_init(&text, 1 << 20);
+    teach(points, &truth, 1);
+    REQUIRE_OK(adli_pool_new(true, &pool));
+    REQUIRE_OK(adli_pool_type_of(pool, "", &type));
+    REQUIRE_OK(adli_pool_join(pool, "a", &held));
+    REQUIRE_OK(tell(pool, held, points, TAUGHT));
+    REQUIRE_OK(adli_pool_join(pool, "a", &new)); /* the memo of a newcomer is shared */
+    double promised = 1 / rate_of(pool, new, 1, 1) * rate_of(pool, new, 1, 2);
+    adli_pool_leave(pool, new);
+    REQUIRE_OK(adli_pool_save(pool, &text));
+    CHECK(!strstr(text.data, "loneReplicaGrows"));
+    REQUIRE_OK(adli_pool_join(pool, "a", &grows));
+    adli_pool_news news = {
+        .model = {truth, {0.01, 1}, 128}, .limits = limits, .profile = points, .profile_count = 2};
+    news.limits.lone_grows = true;
+    REQUIRE_OK(adli_pool_tell(pool, grows, &news));
+    CHECK_INT(adli_pool_max_profiled(pool, grows), 1);
+    CHECK(adli_pool_limits(pool, grows, &known) && known.lone_grows);
+    CHECK(adli_pool_limits(pool, held, &known) && !known.lone_grows);
+    adli_buf_clear(&text);
+    REQUIRE_OK(adli_pool_save(pool, &text));
+    CHECK(strstr(text.data, "\"loneReplicaGrows\":true"));
+    REQUIRE_OK(adli_pool_new(true, &again));
+    REQUIRE_OK(adli_pool_load(again, text.data, text.length));
+    REQUIRE_OK(adli_pool_join(again, "a", &new)); /* like the last of the two */
+    CHECK(adli_pool_limits(again, new, &known) && known.lone_grows);
+    CHECK(1 / rate_of(again, new, 1, 1) * rate_of(again, new, 1, 2) < promised);
+    adli_pool_leave(again, new);
+    adli_pool_free(again);
+    adli_pool_leave(pool, grows);
+    adli_pool_leave(pool, held);
+    adli_pool_free(pool);
+    adli_buf_fini(&text);
 }
 
 TEST(it_is_bounded)

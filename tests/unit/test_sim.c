@@ -133,8 +133,12 @@ TEST(the_switches_of_the_world_do_what_they_say)
     options.seed = 1;
     adli_sim_result other = simulated(&workload, options);
     CHECK(other.avg_jct_s != noisy.avg_jct_s);
-    adli_sim_result *all[] = {&plain, &event,          &pool,  &learned,      &in_place,
-                              &noisy, &free_of_charge, &other, &cheap_changes};
+    options = options_for("rank");
+    options.lone_grows = true;
+    adli_sim_result grows = simulated(&workload, options);
+    CHECK(grows.avg_jct_s != plain.avg_jct_s);
+    adli_sim_result *all[] = {&plain, &event,          &pool,  &learned,       &in_place,
+                              &noisy, &free_of_charge, &other, &cheap_changes, &grows};
     for (size_t i = 0; i < ADLI_COUNT(all); i++)
         adli_sim_result_fini(all[i]);
     adli_workload_fini(&workload);
@@ -226,6 +230,81 @@ TEST(workloads_are_checked)
     adli_traces_fini(&traces);
 }
 
+enum { ROUNDS_MAX = 100000 };
+
+/* When decisions were made, from the log. */
+static int round_times(const adli_sim_result *result, double times[ROUNDS_MAX])
+{
+    static const char key[] = ",\"time\":";
+    int count = 0;
+    for (const char *at = result->log.data; (at = strstr(at, key)) && count < ROUNDS_MAX; at++)
+        times[count++] = strtod(at + sizeof key - 1, NULL);
+    CHECK_INT(count, result->rounds);
+    return count;
+}
+
+static bool decided_at(const double *times, int count, double when_s)
+{
+    for (int i = 0; i < count; i++)
+        if (times[i] == when_s)
+            return true;
+    return false;
+}
+
+/* Of these jobs, with the time from one decision to the next where nothing happens. */
+static adli_sim_result by_event(const adli_traces *traces, const char *rows, double interval_s,
+                                double times[ROUNDS_MAX])
+{
+    adli_workload workload;
+    char text[512];
+    adli_sim_options options = options_for("rank");
+    options.event = options.log = true;
+    options.interval_s = interval_s;
+    snprintf(text, sizeof text, "name,time,application,num_replicas,batch_size\n%s", rows);
+    if (adli_workload_parse("w", text, strlen(text), traces, &workload) != ADL_OK)
+        ADLT_FAIL("%s", adl_error());
+    adli_sim_result result = simulated(&workload, options);
+    round_times(&result, times);
+    adli_workload_fini(&workload);
+    return result;
+}
+
+/* The world is looked at every 10 seconds; with rounds a day apart, what is decided in between has each a reason. */
+TEST(each_kind_of_event_asks_for_a_decision)
+{
+    static double times[ROUNDS_MAX];
+    enum { DAY = 86400 };
+    adli_traces traces;
+    REQUIRE_OK(adli_traces_load(traces_path, &traces));
+    /* alone: it came, and it measured 1, 2 ... replicas, each after a restart of 30 s */
+    adli_sim_result alone = by_event(&traces, "a,1,vision-large,1,128\n", DAY, times);
+    CHECK(times[0] == 10);
+    CHECK(alone.rounds >= 3 && times[2] < 300);
+    CHECK(alone.jobs[0].restarts >= 2);
+    double last_s = times[alone.rounds - 1], finish_s = 1 + alone.jobs[0].jct_s;
+    CHECK(finish_s - last_s > 900); /* all sizes measured: nothing more happens */
+    /* one that comes then */
+    char rows[128];
+    double comes_s = 10 * floor(last_s / 10) + 505;
+    snprintf(rows, sizeof rows, "a,1,vision-large,1,128\nb,%g,vision-small,1,128\n", comes_s);
+    adli_sim_result two = by_event(&traces, rows, DAY, times);
+    CHECK(decided_at(times, two.rounds, comes_s + 5));
+    CHECK(!decided_at(times, two.rounds, comes_s - 5));
+    /* and the end of whichever is done first: the other gets what it had */
+    double ends_s = fmin(1 + two.jobs[0].jct_s, comes_s + two.jobs[1].jct_s);
+    CHECK(decided_at(times, two.rounds, 10 * ceil(ends_s / 10)));
+    /* where nothing happens a decision is made after the interval, at the latest */
+    adli_sim_result often = by_event(&traces, "a,1,vision-large,1,128\n", 300, times);
+    for (int i = 1; i < often.rounds; i++)
+        CHECK(times[i] - times[i - 1] <= 300);
+    CHECK(1 + often.jobs[0].jct_s - times[often.rounds - 1] <= 300);
+    CHECK(often.rounds > alone.rounds);
+    adli_sim_result_fini(&often);
+    adli_sim_result_fini(&two);
+    adli_sim_result_fini(&alone);
+    adli_traces_fini(&traces);
+}
+
 static void write_text(const char *directory, const char *name, const char *text)
 {
     char path[512];
@@ -233,16 +312,73 @@ static void write_text(const char *directory, const char *name, const char *text
     CHECK_OK(adli_file_write(path, text, strlen(text)));
 }
 
+static const char placements[] = "placement,local_bsz,step_time,sync_time\n1,8,1,0.1\n1,16,2,0.1"
+                                 "\n2,8,1.2,0.3\n12,8,1.4,0.5\n44,16,2.5,0.5\n";
+static const char scalability[] =
+    "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,8,8,1.5,0.5\n8,8,16,3,0.5\n";
+static const char validation[] = "progress,iteration,grad_sqr,grad_var\n100,100,1,2\n200,200,1,3\n";
+
+/* What files beside the measurements say of an application: its limits by size, what changes cost it. */
+TEST(an_application_has_limits_and_costs_of_its_own)
+{
+    char root[] = "/tmp/adl-traces-XXXXXX", command[128];
+    REQUIRE(mkdtemp(root));
+    for (int i = 0; i < 2; i++) {
+        char app[64];
+        snprintf(app, sizeof app, "%s/%s", root, i ? "other" : "demo");
+        REQUIRE(mkdir(app, 0700) == 0);
+        write_text(app, "placements.csv", placements);
+        write_text(app, "scalability.csv", scalability);
+        write_text(app, "validation-64.csv", validation);
+    }
+    write_text(root, "applications.csv", "application,restart_s,resize_s\ndemo,100,3\n");
+    write_text(root, "limits.csv",
+               "application,replicas,max_local_bsz\ndemo,1,16\ndemo,4,9\nnone,1,1\ndemo,8,5\n");
+    adli_traces traces;
+    REQUIRE_OK(adli_traces_load(root, &traces));
+    REQUIRE(traces.count == 2);
+    const adli_app *demo = &traces.apps[0], *other = &traces.apps[1];
+    CHECK_STR(demo->name, "demo");
+    static const int limits[][2] = {{1, 16}, {2, 9}, {4, 9}, {5, 5}, {8, 5}, {64, 5}};
+    for (size_t i = 0; i < ADLI_COUNT(limits); i++) {
+        CHECK_INT(adli_app_max_local(demo, limits[i][0]), limits[i][1]);
+        CHECK_INT(adli_app_max_local(other, limits[i][0]), other->max_local);
+    }
+    int local_bsz, accum_steps; /* 64 on 4: no more than 9 at a time */
+    adli_app_split(demo, 64, 4, &local_bsz, &accum_steps);
+    CHECK_INT(local_bsz, 8);
+    CHECK_INT(accum_steps, 1);
+    adli_sim_options options = options_for("rank");
+    options.resize_delay_s = 7;
+    options.recorded_delays = true;
+    CHECK_NEAR(adli_sim_delay_s(&options, demo, ADLI_SIM_RESTARTS), 100, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, demo, ADLI_SIM_RESIZES), 3, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, demo, ADLI_SIM_MOVES), 6, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, other, ADLI_SIM_RESTARTS), 30, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, other, ADLI_SIM_RESIZES), 7, 0);
+    options.recorded_delays = false; /* --rescale-delay was given */
+    CHECK_NEAR(adli_sim_delay_s(&options, demo, ADLI_SIM_RESTARTS), 30, 0);
+    CHECK_NEAR(adli_sim_delay_s(&options, demo, ADLI_SIM_RESIZES), 7, 0);
+    adli_traces_fini(&traces);
+    static const char *const bad[][3] = {
+        {"limits.csv", "application,replicas,max_local_bsz\ndemo,4,9\ndemo,4,8\n",
+         "limits.csv:3: field \"replicas\": 4 is not more than in the row before"},
+        {"limits.csv", "application,replicas,max_local_bsz\ndemo,0,9\n", "limits.csv:2"},
+        {"limits.csv", "application,replicas\ndemo,1\n", "max_local_bsz"},
+        {"applications.csv", "application,resize_s\ndemo,-1\n", "field \"resize_s\""},
+    };
+    for (size_t i = 0; i < ADLI_COUNT(bad); i++) {
+        write_text(root, bad[i][0], bad[i][1]);
+        CHECK_FAILS(adli_traces_load(root, &traces), ADL_EINVAL, bad[i][2]);
+        write_text(root, bad[i][0], "application,replicas,max_local_bsz\n");
+    }
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    CHECK_INT(system(command), 0);
+}
+
 /* A folder with one good application, then each file made wrong in turn. */
 TEST(traces_are_checked)
 {
-    static const char placements[] =
-        "placement,local_bsz,step_time,sync_time\n1,8,1,0.1\n1,16,2,0.1"
-        "\n2,8,1.2,0.3\n12,8,1.4,0.5\n44,16,2.5,0.5\n";
-    static const char scalability[] =
-        "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,8,8,1.5,0.5\n8,8,16,3,0.5\n";
-    static const char validation[] =
-        "progress,iteration,grad_sqr,grad_var\n100,100,1,2\n200,200,1,3\n";
     const struct {
         const char *file, *text, *message;
     } cases[] = {

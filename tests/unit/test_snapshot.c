@@ -132,12 +132,48 @@ static adl_status parse(const char *text)
 #define HEAD "{\"version\":1,\"resources\":[\"gpu\"],\"nodes\":[{\"name\":\"a\",\"capacity\":[4]}]"
 #define JOB  "\"name\":\"j\",\"request\":[1],\"maxReplicas\":4"
 
+#define MODEL                                                                                      \
+    "{\"perfParams\":{\"alpha_c\":1,\"beta_c\":0.001,\"alpha_n\":0.01,\"beta_n\":0.01,"            \
+    "\"alpha_r\":0.01,\"beta_r\":0.01,\"gamma\":1},\"gradParams\":{\"norm\":0.01,\"var\":1},"      \
+    "\"initBatchSize\":8,\"maxBatchSize\":512"
+
+/* A single replica that grows is written so, in a version that older programs refuse; all else stays as it was. */
+TEST(whether_a_single_replica_grows_is_kept)
+{
+    double speedups[2];
+    for (int grows = 0; grows < 2; grows++) {
+        adl_record *record;
+        adl_type_model on;
+        char text[1024], *again;
+        snprintf(text, sizeof text,
+                 "%s,\"jobs\":[{%s,\"model\":{\"maxReplicas\":4,\"types\":[%s%s}]}}]}", HEAD, JOB,
+                 MODEL, grows ? ",\"loneReplicaGrows\":true" : "");
+        REQUIRE_OK(adl_record_parse(text, strlen(text), &record));
+        REQUIRE_OK(adl_snapshot_write(adl_record_snapshot(record), NULL, NULL, &again));
+        CHECK((strstr(again, "\"loneReplicaGrows\":true") != NULL) == grows);
+        CHECK((strstr(again, "\"version\":3") != NULL) == grows);
+        CHECK((strstr(again, "\"version\":1") != NULL) == !grows);
+        adl_record_free(record);
+        REQUIRE_OK(adl_record_parse(again, strlen(again), &record));
+        adl_speedup *job = adl_record_snapshot(record)->jobs[0].model;
+        REQUIRE(job && adl_speedup_type(job, 0, &on));
+        CHECK(on.limits->lone_grows == grows);
+        speedups[grows] = adl_speedup_get(job, adl_shape_of(1, 2));
+        adl_record_free(record);
+        free(again);
+    }
+    CHECK(speedups[0] > 2.5 && speedups[1] < 2.05);
+    CHECK_FAILS(parse(HEAD ",\"jobs\":[{" JOB ",\"model\":{\"maxReplicas\":4,\"types\":[" MODEL
+                           ",\"loneReplicaGrows\":1}]}}]}"),
+                ADL_EINVAL, "loneReplicaGrows");
+}
+
 TEST(mistakes_are_named)
 {
     CHECK_OK(parse(HEAD ",\"jobs\":[{" JOB "}],\"x-note\":\"mine\"}"));
     CHECK_FAILS(parse("[]"), ADL_EINVAL, "object");
     CHECK_FAILS(parse("{}"), ADL_EINVAL, "version");
-    CHECK_FAILS(parse("{\"version\":3}"), ADL_EINVAL, "of version 3");
+    CHECK_FAILS(parse("{\"version\":4}"), ADL_EINVAL, "of version 4");
     CHECK_FAILS(parse("{\"version\":1}"), ADL_EINVAL, "resources");
     CHECK_FAILS(parse(HEAD ",\"colour\":1}"), ADL_EINVAL, "\"colour\" is not known");
     CHECK_FAILS(parse(HEAD ",\"seed\":7}"), ADL_EINVAL, "seed");

@@ -3,6 +3,7 @@
 
 #include "adaptdl/speedup.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 static const adl_goodput model = {
     .perf = {0.1, 0.01, 0.2, 0.03, 0.05, 0.02, 2}, .grad = {0.01, 0.5}, .init_batch_size = 128};
@@ -217,6 +218,43 @@ TEST(types_have_models_of_their_own_or_are_projected)
     adl_speedup_free(speedup);
     CHECK_FAILS(adl_speedup_new_types(types, 0, 64, &speedup), ADL_EINVAL, "0 device types");
     CHECK_FAILS(adl_speedup_new_types(types, 17, 64, &speedup), ADL_EINVAL, "17 device types");
+}
+
+/* Two replicas are at most twice as fast as one that may grow, whatever the model: with twice its batch on each of
+ * its steps one replica learns as much. Batch sizes are tried in steps, so it is about twice. One that is held at the
+ * initial size promises more. */
+TEST(two_replicas_are_not_more_than_twice_one_that_grows)
+{
+    adli_rng rng;
+    double most[2] = {0};
+    adli_rng_init(&rng, 1);
+    for (int i = 0; i < 2000; i++) {
+        adl_goodput job = model;
+        job.perf.alpha_c = exp(-6 * adli_rng_unit(&rng));
+        job.perf.alpha_n = exp(-6 * adli_rng_unit(&rng));
+        job.perf.alpha_r = exp(-6 * adli_rng_unit(&rng));
+        job.perf.gamma = 1 + 9 * adli_rng_unit(&rng);
+        job.grad.sqr = exp(-8 * adli_rng_unit(&rng));
+        job.init_batch_size = adli_rng_range(&rng, 16, 256);
+        double largest = job.init_batch_size * adli_rng_range(&rng, 1, 40);
+        adl_batch_limits bounds = {.max_batch_size = largest,
+                                   .max_local_bsz =
+                                       job.init_batch_size * adli_rng_range(&rng, 1, 8),
+                                   .accumulation = i % 2};
+        for (int grows = 0; grows < 2; grows++) {
+            adl_speedup *speedup;
+            bounds.lone_grows = grows;
+            REQUIRE_OK(adl_speedup_new(&job, &bounds, NULL, 0, 4, &speedup));
+            CHECK_NEAR(adl_speedup_get(speedup, adl_shape_of(1, 1)), 1, 1e-15);
+            double two = fmax(adl_speedup_get(speedup, adl_shape_of(1, 2)),
+                              adl_speedup_get(speedup, adl_shape_of(2, 2)));
+            most[grows] = fmax(most[grows], two);
+            adl_speedup_free(speedup);
+        }
+    }
+    printf("# two for one that grows: up to %.4g, for one that is held: %.4g\n", most[1], most[0]);
+    CHECK(most[1] < 2.05);
+    CHECK(most[0] > 2.6);
 }
 
 /* More shapes than the memo has entries: some are computed again, and come out the same. */

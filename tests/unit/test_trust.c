@@ -12,7 +12,7 @@ enum { LATE = JOBS, EVER = JOBS + 1 }; /* LATE: comes later, in one test */
 
 /* Scales as real ones do. */
 static const adl_goodput usual = {{0.01, 0.01, 0.4, 0.01, 0.2, 0.01, 1.2}, {1, 1000}, 64};
-static const adl_batch_limits limits = {4096, 16, 256, true};
+static const adl_batch_limits limits = {4096, 16, 256, true, false};
 
 typedef struct world {
     adl_cluster *cluster;
@@ -167,8 +167,9 @@ static void report_lies(world *w, adli_rng *rng)
         .max_profiled = (int)wild(rng, 1, 1e6),
         .progress = wild(rng, 1e-3, 1e15),
         .restart_cost_s = adli_rng_below(rng, 2) ? wild(rng, 1e-3, 3600) : 0};
-    report.limits = (adl_batch_limits){report.model.init_batch_size * wild(rng, 1, 1e3), 0,
-                                       wild(rng, 1, 1e4), adli_rng_below(rng, 2)};
+    report.limits =
+        (adl_batch_limits){report.model.init_batch_size * wild(rng, 1, 1e3), 0, wild(rng, 1, 1e4),
+                           adli_rng_below(rng, 2), adli_rng_below(rng, 2)};
     double left[] = {0, 1e-9, 1, report.progress, wild(rng, 1e-9, 1e9)};
     report.total_work = adli_rng_below(rng, 5) ? report.progress + left[adli_rng_below(rng, 5)] : 0;
     report.epoch_work = adli_rng_below(rng, 2) ? wild(rng, 1e-9, 1e9) : 0;

@@ -97,7 +97,7 @@ def _report_sched_hints():
         hints["gradParams"] = dict(zip(("norm", "var"), state.grad_params))
     hints.update(initBatchSize=state.init_batch_size, maxBatchSize=state.max_batch_size,
                  localBszBounds=state.local_bsz_bounds, maxProfiledReplicas=_core.metrics_look()[4],
-                 gradientAccumulation=state.gradient_accumulation)
+                 gradientAccumulation=state.gradient_accumulation, loneReplicaGrows=_core.metrics_look()[3][5])
     sched_hints.post_sched_hints(hints, env.job_id())
 
 
