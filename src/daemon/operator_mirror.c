@@ -138,13 +138,47 @@ static void put(void *user, const adli_store_job *row, const adli_mirrored *mirr
     add_event(op, row);
 }
 
-/* A job that is gone (404), or another by its name (409), has nothing to be told. Events are for people, and
- * may be lost. */
-static adl_status check(const adli_kube_call *call)
+static const char *uid_of(const json_t *object)
 {
-    if (strcmp(call->method, "PATCH") != 0 || call->code == 404 || call->code == 409)
+    const char *uid =
+        json_string_value(json_object_get(json_object_get(object, "metadata"), "uid"));
+    return uid ? uid : "";
+}
+
+/* Whether the job of this status is gone, though there may be another by its name. It is listed: jobs may be listed,
+ * but not be got, by our rights. */
+static adl_status look_for(const adli_operator *op, const adli_kube_call *call, bool *gone)
+{
+    char path[ADLI_OPERATOR_PATH];
+    size_t i;
+    json_t *list = NULL, *ours = json_loads(call->body, 0, NULL);
+    const json_t *there;
+    const char *end = strstr(call->path, "/status?"), *name = end;
+    while (name > call->path && name[-1] != '/')
+        name--;
+    snprintf(path, sizeof path, "%.*s?fieldSelector=metadata.name%%3D%.*s",
+             (int)(name - call->path) - 1, call->path, (int)(end - name), name);
+    adl_status status = ours ? adli_kube_one(op->kube, "GET", path, NULL, NULL, 0, &list)
+                             : adli_fail_memory("status");
+    *gone = status == ADL_OK;
+    json_array_foreach(json_object_get(list, "items"), i, there)
+    {
+        *gone = *gone && strcmp(uid_of(there), uid_of(ours)) != 0;
+    }
+    json_decref(list);
+    json_decref(ours);
+    return status;
+}
+
+/* A job that is gone has nothing to be told; 409 may also be somebody else's change, again and again: then nothing was
+ * written. Events are for people, and may be lost. */
+static adl_status check(const adli_operator *op, const adli_kube_call *call)
+{
+    bool gone = call->code == 404;
+    if (strcmp(call->method, "PATCH") != 0 || gone)
         return ADL_OK;
-    return adli_kube_check(call, "status");
+    adl_status status = call->code == 409 ? look_for(op, call, &gone) : ADL_OK;
+    return status != ADL_OK || gone ? status : adli_kube_check(call, "status");
 }
 
 /* The server does not take what this one status says, however often it is asked: that must not hold up all others. */
@@ -160,7 +194,7 @@ static adl_status commit(void *user)
     if (op->call_count > 0)
         adli_kube_do(op->kube, op->calls, (int)op->call_count);
     for (size_t i = 0; status == ADL_OK && i < op->call_count; i++)
-        if ((status = check(&op->calls[i])) != ADL_OK && hopeless(&op->calls[i])) {
+        if ((status = check(op, &op->calls[i])) != ADL_OK && hopeless(&op->calls[i])) {
             adli_say(ADL_LOG_ERROR, "%s: %s", op->calls[i].path, adl_error());
             status = ADL_OK;
         }
@@ -194,7 +228,7 @@ adl_status adli_operator_say(adli_operator *op, const adli_operator_job *job, in
         adli_kube_call call = {
             .method = "PATCH", .path = path, .body = body.data, .type = ADLI_KUBE_APPLY};
         adli_kube_do(op->kube, &call, 1);
-        status = check(&call);
+        status = check(op, &call);
         adli_kube_call_fini(&call);
     }
     adli_buf_fini(&body);

@@ -250,6 +250,34 @@ TEST(a_status_that_is_refused_stops_nobody_else)
     close_site(s);
 }
 
+/* Somebody else changes the job all the time, after its first status and until there is an nth. */
+static int conflict_on(void *user, const char *method, const char *path, bool done)
+{
+    site *s = user;
+    bool of_job = !done && strcmp(method, "PATCH") == 0 && strstr(path, "/one/status");
+    return of_job && atomic_load(&s->nth) == 0 && atomic_fetch_add(&s->seen, 1) > 0
+               ? ADLT_FAKE_CONFLICT
+               : 0;
+}
+
+TEST(what_conflicts_could_not_be_written_is_not_acted_on)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    s->fake.hook = conflict_on;
+    s->fake.hook_user = s;
+    submit(s, "one", UID(8));
+    start_sched(s);
+    for (double until_s = adli_monotonic_s() + 120;
+         atomic_load(&s->seen) < 16 && adli_monotonic_s() < until_s;)
+        usleep(5000);
+    CHECK(atomic_load(&s->seen) >= 16); /* four commits, with their three tries more */
+    CHECK_INT(adlt_fake_count(&s->fake, "pods/"), 0);
+    atomic_store(&s->nth, 1);
+    CHECK(wait_phase(s, "one", "Running"));
+    close_site(s);
+}
+
 TEST(a_deleted_job_gives_way_to_another_of_its_name)
 {
     site *s = open_site();
