@@ -333,6 +333,43 @@ TEST(a_replica_that_goes_with_its_node_is_told)
     close_site(s);
 }
 
+/* A report of a job that has a replica on each of two nodes. */
+static const char report[] =
+    "{\"initBatchSize\":64,\"localBszBounds\":[16,64],\"globalBatchSize\":128,"
+    "\"maxBatchSize\":1024,\"maxProfiledReplicas\":2,\"gradientAccumulation\":true,"
+    "\"gradParams\":{\"norm\":1.0,\"var\":100.0},\"perfParams\":{\"alpha_c\":0.1,"
+    "\"beta_c\":0.01,\"alpha_n\":0.01,\"beta_n\":0.001,\"alpha_r\":0.01,\"beta_r\":0.001,"
+    "\"gamma\":1.5},\"progress\":100,\"profile\":["
+    "{\"nodes\":2,\"replicas\":2,\"localBsz\":64,\"accumTime\":0.74,\"optimTime\":0.75}]}";
+
+/* What it learned is with the API server only: its database is made anew. */
+TEST(what_jobs_have_learned_outlives_the_operator)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    submit(s, "one", UID(1));
+    start_sched(s);
+    CHECK(wait_phase(s, "one", "Running"));
+    CHECK_INT(count_with(s, "pods/default/one-", "ADAPTDL_PRIOR"), 0);
+    CHECK_INT(cluster_code(&s->sched, "PUT", "/hints/default/one", report), 200);
+    bool kept = false;
+    for (double until_s = adli_monotonic_s() + 120; !kept && adli_monotonic_s() < until_s;
+         usleep(5000))
+        kept = count_with(s, "configmaps/default/adaptdl-sched-pool", "default i") == 1;
+    CHECK(kept);
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_phase(s, "one", "Succeeded"));
+    kill_sched(s, SIGKILL);
+    adlt_fake_put(&s->fake, LEASE, "{\"spec\":{\"holderIdentity\":\"\"}}");
+    adlt_fake_remove(&s->fake, JOBS "/one"); /* nor from its status */
+    atomic_store(&s->fake.let_end, 0);
+    start_sched(s);
+    submit(s, "two", UID(2)); /* of the same image, and so of the same application */
+    CHECK(wait_phase(s, "two", "Running"));
+    CHECK_INT(count_with(s, "pods/default/two-", "ADAPTDL_PRIOR"), 2);
+    close_site(s);
+}
+
 static int count_renewals(void *user, const char *method, const char *path, bool done)
 {
     site *s = user;

@@ -200,3 +200,56 @@ TEST(prices_are_read_from_labels)
         json_decref(node);
     }
 }
+
+/* Each cloud has a label of its own, and says with it what is no spot node, too. */
+TEST(spot_nodes_are_known_by_their_labels)
+{
+    static const struct {
+        const char *label, *value;
+        bool spot;
+    } cases[] = {{"eks.amazonaws.com/capacityType", "SPOT", true},
+                 {"eks.amazonaws.com/capacityType", "ON_DEMAND", false},
+                 {"cloud.google.com/gke-spot", "true", true},
+                 {"cloud.google.com/gke-preemptible", "true", true},
+                 {"cloud.google.com/gke-spot", "false", false},
+                 {"kubernetes.azure.com/scalesetpriority", "spot", true},
+                 {"kubernetes.azure.com/scalesetpriority", "regular", false},
+                 {"karpenter.sh/capacity-type", "spot", true},
+                 {"karpenter.sh/capacity-type", "on-demand", false},
+                 {"karpenter.sh/capacity-type", "reserved", false},
+                 {"node.kubernetes.io/lifecycle", "spot", true},
+                 {"node.kubernetes.io/lifecycle", "normal", false},
+                 {"example.com/spot", "true", false}};
+    for (size_t i = 0; i < ADLI_COUNT(cases); i++) {
+        adli_k8s_node_view view;
+        json_t *node = json_pack("{s:{s:s,s:{s:s}}}", "metadata", "name", "n", "labels",
+                                 cases[i].label, cases[i].value);
+        REQUIRE(adli_k8s_read_node(node, &view));
+        if (view.preemptible != cases[i].spot)
+            ADLT_FAIL("%s=%s: %d", cases[i].label, cases[i].value, view.preemptible);
+        json_decref(node);
+    }
+}
+
+/* As the scheduler sees them: one that was there and is labelled, and one that comes. */
+TEST(the_scheduler_is_told_which_nodes_are_spot)
+{
+    site *s = open_site();
+    adli_backend_node node = {.name = ""};
+    REQUIRE(s);
+    CHECK(node_of(s, "a", &node) && !node.preemptible);
+    adlt_fake_put(&s->fake, "/api/v1/nodes/b",
+                  "{\"metadata\":{\"labels\":{\"eks.amazonaws.com/capacityType\":\"SPOT\"}}}");
+    adlt_fake_node(&s->fake, "c");
+    adlt_fake_put(&s->fake, "/api/v1/nodes/c",
+                  "{\"metadata\":{\"labels\":{\"karpenter.sh/capacity-type\":\"spot\"}}}");
+    for (size_t i = 0; i < 2; i++) {
+        node.preemptible = false;
+        for (double until_s = adli_monotonic_s() + 60;
+             !node.preemptible && adli_monotonic_s() < until_s;)
+            node_of(s, i ? "c" : "b", &node);
+        CHECK(node.preemptible);
+    }
+    CHECK(node_of(s, "a", &node) && !node.preemptible);
+    close_site(s);
+}
