@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, WORDS = 16 };
+enum { PATH_BYTES = 4096, EXTRA = 32 };
 
 extern char **environ;
 
@@ -65,6 +65,33 @@ static int run(const char *const *words, int out)
                    WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 }
 
+static bool is_docker(const char *builder)
+{
+    const char *slash = strrchr(builder, '/');
+    return strcmp(slash ? slash + 1 : builder, "docker") == 0;
+}
+
+/* Builds with the options of ADAPTDL_BUILD_ARGS, words between blanks. */
+static int build(const char *builder, const char *tag, const char *dockerfile,
+                 const char *directory)
+{
+    const char *const ends[] = {"--tag", tag, "--file", dockerfile, directory, NULL};
+    const char *words[2 + EXTRA + sizeof ends / sizeof ends[0]] = {builder, "build"};
+    const char *given = getenv("ADAPTDL_BUILD_ARGS");
+    char text[PATH_BYTES], *rest = NULL;
+    int count = 2;
+    if (given && strlen(given) >= sizeof text)
+        return problem("submit", EXIT_USAGE, "ADAPTDL_BUILD_ARGS is too long");
+    snprintf(text, sizeof text, "%s", given ? given : "");
+    for (char *word = strtok_r(text, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
+        if (count == 2 + EXTRA)
+            return problem("submit", EXIT_USAGE, "ADAPTDL_BUILD_ARGS: more than %d words", EXTRA);
+        words[count++] = word;
+    }
+    memcpy(&words[count], ends, sizeof ends);
+    return run(words, STDERR_FILENO);
+}
+
 /* A name of its own for each build: two at a time must not push over each other. */
 static void put_tag(char *out, size_t size, const char *repository)
 {
@@ -79,7 +106,7 @@ static int push(const char *builder, const char *tag, bool plain, int digest_fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", digest_fd);
-    if (strcmp(builder, "docker") == 0) {
+    if (is_docker(builder)) {
         const char *const words[] = {builder, "push", tag, NULL};
         const char *const asks[] = {
             builder, "image", "inspect", "--format", "{{index .RepoDigests 0}}", tag, NULL};
@@ -151,8 +178,6 @@ int kube_build(cluster *k, const char *directory, const char *dockerfile, kube_r
     else
         snprintf(repository, sizeof repository, "%s", given);
     put_tag(tag, sizeof tag, repository);
-    const char *const words[] = {builder,  "build",    "--tag",   tag,
-                                 "--file", dockerfile, directory, NULL};
-    status = run(words, STDERR_FILENO);
+    status = build(builder, tag, dockerfile, directory);
     return status == EXIT_DONE ? push_and_pin(k, builder, tag, repository, registry, out) : status;
 }

@@ -143,18 +143,27 @@ static const char *uid_of(const json_t *object)
     return uid ? uid : "";
 }
 
-/* Whether the job of this status is gone, though there may be another by its name. */
+/* Whether the job of this status is gone, though there may be another by its name. It is listed: jobs may be listed,
+ * but not be got, by our rights. */
 static adl_status look_for(const adli_operator *op, const adli_kube_call *call, bool *gone)
 {
     char path[ADLI_OPERATOR_PATH];
-    json_t *there, *ours = json_loads(call->body, 0, NULL);
-    snprintf(path, sizeof path, "%.*s", (int)(strstr(call->path, "/status?") - call->path),
-             call->path);
-    adl_status status = ours ? adli_kube_one(op->kube, "GET", path, NULL, NULL, 404, &there)
+    size_t i;
+    json_t *list = NULL, *ours = json_loads(call->body, 0, NULL);
+    const json_t *there;
+    const char *end = strstr(call->path, "/status?"), *name = end;
+    while (name > call->path && name[-1] != '/')
+        name--;
+    snprintf(path, sizeof path, "%.*s?fieldSelector=metadata.name%%3D%.*s",
+             (int)(name - call->path) - 1, call->path, (int)(end - name), name);
+    adl_status status = ours ? adli_kube_one(op->kube, "GET", path, NULL, NULL, 0, &list)
                              : adli_fail_memory("status");
-    *gone = status == ADL_OK && (!there || strcmp(uid_of(there), uid_of(ours)) != 0);
-    if (status == ADL_OK)
-        json_decref(there);
+    *gone = status == ADL_OK;
+    json_array_foreach(json_object_get(list, "items"), i, there)
+    {
+        *gone = *gone && strcmp(uid_of(there), uid_of(ours)) != 0;
+    }
+    json_decref(list);
     json_decref(ours);
     return status;
 }

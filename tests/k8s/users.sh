@@ -14,6 +14,23 @@ check "a patch that is none is refused" fails 1 "job.patch\|/job/patch" helm tem
 before() { diff <(helm template a charts/adaptdl-sched --kube-version 1.31.0 2>/dev/null) \
     <(helm template a charts/adaptdl-sched --kube-version 1.31.0 --set job=null --set tokens=null --set docker-registry=null --set dashboard=null 2>/dev/null); }
 check "the values of before mean what they meant" before
+renders() { helm template a charts/adaptdl-sched -n adaptdl --kube-version 1.31.0 "$@" 2>/dev/null >"$work/rendered"; }
+usual() { renders && ! grep -E "kind: (ServiceMonitor|NetworkPolicy)|name: adaptdl-dashboard|adaptdl-registry$" "$work/rendered"; }
+check "what is optional is off" usual
+with() { # TEXT SETTING...: the chart has the line then
+    local text=$1
+    shift
+    renders "$@" && grep -q -- "$text" "$work/rendered"
+}
+check "a ServiceMonitor reads the metrics with the token" with "credentials: {name: adaptdl-sched-token, key: token}" --set serviceMonitor.enabled=true
+check "it carries the labels that it is found by" with "release: mine" --set serviceMonitor.enabled=true --set serviceMonitor.labels.release=mine
+dashboard() {
+    renders --set dashboard.enabled=true -s templates/dashboard.yaml && grep -q 'grafana_dashboard: "1"' "$work/rendered" &&
+        sed '1,/adaptdl.json: |/d; s/^    //' "$work/rendered" | diff -B - grafana/dashboard.json
+}
+check "the dashboard's ConfigMap is the dashboard" dashboard
+check "a NetworkPolicy lets replicas in" with "kind: NetworkPolicy" --set networkPolicy.enabled=true --set 'networkPolicy.apiServer={10.0.0.1/32}'
+check "and needs to know the API server" fails 1 networkPolicy.apiServer helm template a charts/adaptdl-sched --kube-version 1.31.0 --set networkPolicy.enabled=true
 check "nobody is there to ask before it is installed" fails 5 "no AdaptDL scheduler" "$adaptdl" ls
 check "it is installed" release install --create-namespace
 [ $failed = 0 ] || { kubectl -n adaptdl get pods; kubectl -n adaptdl logs -l app=adaptdl-sched --tail=5; exit 1; }
@@ -95,8 +112,9 @@ check "with its claim" within $patience sh -c '! kubectl get pvc adaptdl-tensorb
 ### TensorBoard: what it shows
 
 board=build/image/tensorboard tensorboard=localhost/adaptdl-tensorboard:1 writer=build/release/helpers/helper_tensorboard
-[ -e $board/ready ] || [ $ours = 0 ] || { rm -rf $board && python3 -m pip install -q --target $board tensorboard >"$work/log" 2>&1 && touch $board/ready; }
-if [ $ours = 1 ] && [ -e $board/ready ] && [ -x $writer ]; then
+# its programs are those of the image: Debian's Python, whatever another is called here
+[ -e $board/ready-debian ] || [ $ours = 0 ] || { rm -rf $board && /usr/bin/python3 -m pip install -q --target $board tensorboard >"$work/log" 2>&1 && touch $board/ready-debian; }
+if [ $ours = 1 ] && [ -e $board/ready-debian ] && [ -x $writer ]; then
     tools/image -o "$work/board.tar" $tensorboard -d python3 -d python3-pkg-resources -c $board:/opt/tensorboard \
         -c $board/bin/tensorboard:/usr/bin/tensorboard -e PYTHONPATH=/opt/tensorboard $writer >/dev/null || exit 1
     load "$work/board.tar"
@@ -142,6 +160,20 @@ check "users of the chart may" release upgrade --set 'users[0].kind=ServiceAccou
 check "and then ask" within $patience said "$mine" limited ls
 check "the token opens the proxy, and nothing else does" fails 1 "provide credentials\|token" \
     kubectl get --raw "/api/v1/namespaces/adaptdl/services/https:adaptdl-supervisor:api/proxy/api/v1/jobs"
+
+### what a job's pod may do
+
+as_job() { kubectl --as=system:serviceaccount:default:default --as-group=system:serviceaccounts --as-group=system:authenticated "$@"; }
+nothing_of_ours() { # it may ask for what everybody may, and nothing more: no resource of ours or of the cluster
+    as_job auth can-i --list >"$work/may" && grep -q selfsubjectaccessreviews "$work/may" &&
+        ! grep -E "adaptdl|secrets|pods|nodes|configmaps|deployments|leases" "$work/may"
+}
+check "jobs' service account has no rights by the chart" nothing_of_ours
+check "it reads no Secret of the scheduler" fails 1 "orbidden" as_job -n adaptdl get secret adaptdl-sched-token
+check "nor lists them" fails 1 "orbidden" as_job -n adaptdl get secrets
+check "and makes no job" fails 1 "orbidden" as_job create -f - < <(job sneaks 1 1 true)
+check "who may edit a namespace reads no Secret of the scheduler's" fails 1 "orbidden" env KUBECONFIG="$work/limited" kubectl -n adaptdl get secret adaptdl-sched-key
+
 ### for all jobs
 
 check "the administrator adds to the pods of all jobs" release upgrade --set job.defaultResources.requests.cpu=70m --set tokens=false \
