@@ -13,7 +13,7 @@ enum { MINUTES = 90 };
 static const char *const names[JOBS] = {"one", "two", "three", "odd"};
 static const adl_goodput usual = {{0.01, 0.01, 0.4, 0.01, 0.2, 0.01, 1.2}, {1, 1000}, 64};
 static const adl_goodput linear = {{1e-9, 0.01, 1e-9, 1e-9, 1e-9, 1e-9, 1}, {1, 1e6}, 64};
-static const adl_batch_limits limits = {4096, 16, 256, true};
+static const adl_batch_limits limits = {4096, 16, 256, .accumulation = true};
 
 typedef struct site {
     world w;
