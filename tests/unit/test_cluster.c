@@ -131,7 +131,7 @@ TEST(what_cannot_be_learned_from_a_job_does_not_stop_the_round)
     adl_job_report report = {.size = sizeof report,
                              .has_model = true,
                              .model = model,
-                             .limits = {1024, 1e-9, 64, true}, /* bounds no number of replicas */
+                             .limits = {1024, 1e-9, 64, true, false}, /* bounds no number of replicas */
                              .max_profiled = (1 << 30) + 1};
     CHECK_OK(adl_cluster_report(w.cluster, odd, &report));
     CHECK_INT(adl_cluster_most_replicas(w.cluster, odd), 1); /* it never had that many */

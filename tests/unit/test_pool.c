@@ -183,7 +183,7 @@ static adl_status tell_more(adli_pool *pool, adli_pool_member *member,
                             const adl_profile_point *points, adl_grad_params grad, double max_local)
 {
     adli_pool_news news = {.model = {truth, grad, 128},
-                           .limits = {4096, 16, max_local, true},
+                           .limits = {4096, 16, max_local, true, false},
                            .profile = points,
                            .profile_count = TAUGHT};
     return adli_pool_tell(pool, member, &news);

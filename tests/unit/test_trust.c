@@ -185,7 +185,7 @@ static void report_greed(world *w)
     adl_job_report report = {.size = sizeof report,
                              .has_model = true,
                              .model = {{1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1}, {1, 1e9}, 64},
-                             .limits = {65536, 64, 256, false},
+                             .limits = {65536, 64, 256, false, false},
                              .profile = points,
                              .profile_count = 2,
                              .max_profiled = 1000000,
