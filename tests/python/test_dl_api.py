@@ -361,7 +361,9 @@ def test_the_default_engine():
 def test_the_engine_for_what_there_is(gpus, kind, monkeypatch):
     from adaptdl.dl.utils import get_available_engine
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert type(get_available_engine()) is getattr(dl, kind) and type(get_available_engine(cpu=True)) is dl.CPUEngine
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for engine, wanted in ((get_available_engine(), kind), (get_available_engine(cpu=True), "CPUEngine")):
+        assert type(engine) is getattr(dl, wanted) and engine.device.type == ("cpu" if wanted == "CPUEngine" else "cuda")
     spread = get_available_engine(ddp=True)
     assert type(spread) is dl.DistributedDataParallelEngine and spread.num_processes == (gpus or 2)
     assert get_available_engine(ddp=True, cpu=True).num_processes == 2

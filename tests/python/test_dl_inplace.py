@@ -1,14 +1,16 @@
 #!/usr/bin/python3
-"""Programs of the runner that are grown, shrunk and killed, and go on in place: under `adaptdl run`, without a restart, with
-the metrics, rows, events and models of a run that nothing happened to."""
+"""Programs of the runner that are grown, shrunk and killed, and go on in place: under `adaptdl run` and on a local cluster,
+without a restart, with the metrics, rows, events and models of a run that nothing happened to."""
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import harness
@@ -17,17 +19,61 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from dl_common import BIN, WAIT_S, Lines, end, events, program, rows, run, start  # noqa: E402
+from test_cluster_torch import Cluster  # noqa: E402
+from test_core_report import curves_of  # noqa: E402
 
 PROGRAM = pathlib.Path(__file__).with_name("runner_program.py")
 
 pytestmark = pytest.mark.skipif(not (BIN / "adaptdl").exists(), reason=f"{BIN}/adaptdl was not built")
 
 
-class Training:
+class Processes:
+    """Processes of the program, by what they say in its directory of where they are."""
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def runs(self):
+        """Are there some still?"""
+        return True
+
+    def said(self):
+        """What they have printed."""
+        return ""
+
+    def find(self, wanted):
+        """The first process of whose rank, epoch, loader, batches and whether it waits that is true."""
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until and self.runs():
+            for path in self.directory.glob("at-*"):
+                words = path.read_text().split()
+                alive = pathlib.Path(f"/proc/{path.name[3:]}").exists()
+                if alive and len(words) == 5 and wanted(int(words[0]), int(words[1]), words[2], int(words[3]), words[4]):
+                    return int(path.name[3:])
+            time.sleep(0.01)
+        raise AssertionError(f"no such process\n{self.said()}")
+
+    def kill_one(self, rank, loader, replicas):
+        """The replica of that rank, in the middle of a loop over that loader; its number."""
+        slowly, pid = self.directory / "slowly", None
+        while pid is None:
+            self.find(lambda r, _, key, step, what: r == rank and key == loader and 2 <= step // replicas <= 6)
+            slowly.touch()  # they stop in the middle of a batch
+            pid = self.find(lambda r, _, key, step, what: r == rank and what == "waits")
+            if (self.directory / f"at-{pid}").read_text().split()[2:3] != [loader]:  # it had come further
+                slowly.unlink()
+                pid = None
+        os.kill(pid, signal.SIGKILL)
+        slowly.unlink(missing_ok=True)
+        return pid
+
+
+class Training(Processes):
     """One `adaptdl run` of the program."""
 
     def __init__(self, directory, replicas, **options):
-        self.directory, self.place = directory, 0
+        super().__init__(directory)
+        self.place = 0
         self.process = start(BIN / "adaptdl", "run", "-v", "-n", replicas, "--checkpoint", directory / "checkpoint",
                              "--max-restarts", "20", "--", sys.executable, PROGRAM, directory,
                              *(f"{name}={value}" for name, value in options.items()),
@@ -43,21 +89,15 @@ class Training:
         end(self.process)
         self.lines.thread.join()
 
+    def runs(self):
+        return self.process.poll() is None
+
+    def said(self):
+        return self.lines.text()
+
     def until(self, pattern):
         """A line that has it, after the one that was waited for last."""
         self.place = self.lines.wait_for(pattern, self.place)
-
-    def find(self, wanted):
-        """The first process of whose rank, epoch, loader, batches and whether it waits that is true."""
-        until = time.monotonic() + WAIT_S
-        while time.monotonic() < until and self.process.poll() is None:
-            for path in self.directory.glob("at-*"):
-                words = path.read_text().split()
-                alive = pathlib.Path(f"/proc/{path.name[3:]}").exists()
-                if alive and len(words) == 5 and wanted(int(words[0]), int(words[1]), words[2], int(words[3]), words[4]):
-                    return int(path.name[3:])
-            time.sleep(0.01)
-        raise AssertionError(f"no such process\n{self.lines.text()}")
 
     def scale(self, replicas):
         run(BIN / "adaptdl", "scale", self.name, replicas)
@@ -81,16 +121,7 @@ class Training:
 
     def kill(self, rank, loader, replicas):
         """The replica of that rank, in the middle of a loop over that loader; it is replaced."""
-        slowly, pid = self.directory / "slowly", None
-        while pid is None:
-            self.find(lambda r, _, key, step, what: r == rank and key == loader and 2 <= step // replicas <= 6)
-            slowly.touch()  # they stop in the middle of a batch
-            pid = self.find(lambda r, _, key, step, what: r == rank and what == "waits")
-            if (self.directory / f"at-{pid}").read_text().split()[2:3] != [loader]:  # it had come further
-                slowly.unlink()
-                pid = None
-        os.kill(pid, signal.SIGKILL)
-        slowly.unlink()
+        self.kill_one(rank, loader, replicas)
         self.until("going on without it")
         (self.directory / "slowly").touch()
         self.grown(replicas)
@@ -181,6 +212,37 @@ def test_a_death(tmp_path, undisturbed, rank, loader):
         same(tmp_path, result, *undisturbed())
         seen = [line.split() for line in (tmp_path / "batches").read_text().splitlines()]
         assert len({pid for _, _, pid in seen}) == 1 + (rank == 0)  # whoever is rank 0 logs, and nobody else
+
+
+def test_a_death_on_a_cluster(undisturbed):
+    """The job has grown to two by itself; one of them is killed, rank 0 at that. It is a failure, and no restart."""
+    if not (BIN / "adaptdl-sched").exists():
+        pytest.skip(f"{BIN}/adaptdl-sched is not built")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="adl-die-", dir="/tmp"))  # short: a socket's path is limited
+    cluster = Cluster(folder)
+    try:
+        cluster.submit("learns", [sys.executable, str(PROGRAM), str(folder), "step_ms=1000"],
+                       {"maxReplicas": 2, "maxRetries": 3})
+        cluster.wait("learns", "Running", [1], trained=1)
+        (folder / "slowly").touch()  # until the new process is up, which takes that away
+        cluster.wait("learns", "Running", [2], trained=2)
+        processes = Processes(folder)
+        first = processes.kill_one(0, "train", 2)
+        processes.find(lambda rank, epoch, key, step, what: rank == 0)  # another one has its place, and goes on
+        (folder / "hurry").touch()
+        job = cluster.wait("learns", "Succeeded", [0])
+        assert (job["failures"], job["restarts"]) == (1, 0), json.dumps(job)
+        whole, plain = undisturbed()
+        same(folder, json.loads((folder / "result").read_text()), whole, plain)
+        told = curves_of(cluster, "learns")["valid/loss"]
+        assert [step for step, _ in told] == plain["epochs"]
+        assert [value for _, value in told] == pytest.approx(
+            [float(row["loss"]) for row in rows(folder / "logs" / "csv_logger" / "valid.csv")])
+        seen = [line.split()[2] for line in (folder / "batches").read_text().splitlines()]
+        assert seen[0] == str(first) != seen[-1]
+    finally:
+        cluster.close()
+        shutil.rmtree(folder)
 
 
 def test_rank_0_dies_before_the_first_batch_of_one_that_has_joined(tmp_path, undisturbed):

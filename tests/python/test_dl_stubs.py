@@ -90,10 +90,12 @@ def table_of_tests():
 
 
 def test_each_callback_engine_and_logger_has_a_test():
-    from adaptdl import dl
+    """That it fails without them is test_dl_mutants.py's."""
+    from adaptdl import contrib, dl
     table = table_of_tests()
     abstract = {name for name in dl.__all__ if re.match("I[A-Z]", name)} | {"Callback", "CallbackOrder"}
     wanted = {name for name in dl.__all__ if re.search("(Callback|CallbackWrapper|Logger|Engine|Runner)$", name)} - abstract
+    wanted |= {name for name in contrib.__all__ if inspect.isclass(getattr(contrib, name))}
     assert wanted - set(table) == set()
     for name, (file, function) in table.items():
         source = (harness.ROOT / "tests" / "python" / file).read_text()
