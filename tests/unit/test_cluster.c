@@ -128,11 +128,12 @@ TEST(what_cannot_be_learned_from_a_job_does_not_stop_the_round)
     world w;
     REQUIRE_OK(open_world(&w, "rank"));
     int odd = submit(&w, "odd", 0, 0), other = submit(&w, "other", 0, 0);
-    adl_job_report report = {.size = sizeof report,
-                             .has_model = true,
-                             .model = model,
-                             .limits = {1024, 1e-9, 64, true, false}, /* bounds no number of replicas */
-                             .max_profiled = (1 << 30) + 1};
+    adl_job_report report = {
+        .size = sizeof report,
+        .has_model = true,
+        .model = model,
+        .limits = {1024, 1e-9, 64, true, false}, /* bounds no number of replicas */
+        .max_profiled = (1 << 30) + 1};
     CHECK_OK(adl_cluster_report(w.cluster, odd, &report));
     CHECK_INT(adl_cluster_most_replicas(w.cluster, odd), 1); /* it never had that many */
     report.limits.max_batch_size = 8;
