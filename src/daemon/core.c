@@ -234,6 +234,8 @@ static adl_status open_core(adli_core *core, const adli_core_options *options)
         status = make_cluster(core);
     if (status == ADL_OK)
         status = adli_core_load(core);
+    if (status == ADL_OK)
+        status = adli_core_load_missed(core);
     core->round = status == ADL_OK ? adli_store_look(core->store).last_round : 0;
     return status;
 }

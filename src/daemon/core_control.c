@@ -470,6 +470,7 @@ static bool turn(adli_core *core, double now_s)
     adli_core_scale(core);
     adli_core_remove_jobs(core, now_s);
     adli_core_save_pool(core, now_s, false);
+    adli_core_save_missed(core, now_s);
     return acted || (core->placeless && isinf(core->round_wanted_s));
 }
 

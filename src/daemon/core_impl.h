@@ -290,6 +290,8 @@ struct adli_core {
     adli_pool *pool;
     uint64_t pool_saved; /* adli_pool_clock when it was last written down */
     double pool_saved_s;
+    int64_t misses_saved; /* adli_cluster_misses when they were last written down */
+    double misses_retry_s;
     adl_cluster *cluster;
     struct adli_kept_jobs active, over,
         doomed; /* in the cluster; at their end, oldest first; to be removed */
@@ -414,6 +416,12 @@ void adli_core_save_pool(adli_core *core, double now_s, bool at_once);
 bool adli_core_prior(const adli_core *core, const adli_kept_job *job, int node, adli_buf *out);
 /* Is enough known of jobs of its application to choose its size, on some device type? */
 bool adli_core_knows(const adli_core *core, const adli_kept_job *job);
+
+/* ---- core_missed.c ---- */
+/* Writes down what changed of it. */
+void adli_core_save_missed(adli_core *core, double now_s);
+/* After adli_core_load. */
+ADL_MUST adl_status adli_core_load_missed(adli_core *core);
 
 /* ---- core_observe.c ---- */
 void adli_core_observe(adli_core *core, double now_s);

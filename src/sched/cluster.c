@@ -413,8 +413,10 @@ static adl_status make_snapshot(adl_cluster *cluster, double now_s)
         j->account.active_weight += weight;
         cluster->view_job[count] = j->number;
         cluster->views[count] = view_of(cluster, j);
+        int missed = j->trust.missed;
         adli_trust_weigh(&j->trust, &cluster->views[count++], j->total_work > 0,
                          j->replicas > 0 ? adl_cluster_type(cluster, j->nodes[0]) : 0);
+        cluster->misses += j->trust.missed - missed;
     }
     const adl_cluster_options *options = &cluster->options;
     cluster->snapshot = (adl_snapshot){.resource_names = options->resource_names,

@@ -26,5 +26,10 @@ void adli_cluster_survived(adl_cluster *cluster, int job, double now_s);
 bool adli_cluster_may_fail(const adl_cluster *cluster, int job, double now_s);
 /* So many replicas from now on, no more and no less; 0: as the policy likes. */
 void adli_cluster_pin(adl_cluster *cluster, int job, int replicas);
+/* How often the job, or all jobs that ever were, said to be done and was not (sched/trust.h); a scheduler that takes over
+ * knows it of before. */
+int adli_cluster_missed(const adl_cluster *cluster, int job);
+int64_t adli_cluster_misses(const adl_cluster *cluster);
+void adli_cluster_set_missed(adl_cluster *cluster, int job, int missed);
 
 #endif

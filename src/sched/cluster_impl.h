@@ -63,6 +63,7 @@ struct adl_cluster {
     adl_order *orders;
     size_t order_count, order_capacity;
     int64_t visits; /* of jobs in loops over them, for tests */
+    int64_t misses; /* of trust.missed: how often any was counted */
     double last_round_s, last_submit_s;
 
     adl_job *views; /* the round's snapshot */

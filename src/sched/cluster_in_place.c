@@ -53,6 +53,21 @@ bool adli_cluster_may_fail(const adl_cluster *cluster, int number, double now_s)
            forgiven(cluster, j, now_s);
 }
 
+int adli_cluster_missed(const adl_cluster *cluster, int number)
+{
+    return cluster->jobs[number]->trust.missed;
+}
+
+int64_t adli_cluster_misses(const adl_cluster *cluster)
+{
+    return cluster->misses;
+}
+
+void adli_cluster_set_missed(adl_cluster *cluster, int number, int missed)
+{
+    cluster->jobs[number]->trust.missed = missed;
+}
+
 void adli_cluster_pin(adl_cluster *cluster, int number, int replicas)
 {
     cluster->jobs[number]->pin = replicas;

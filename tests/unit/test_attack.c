@@ -157,6 +157,15 @@ static void run(site *s, bool lies)
     }
 }
 
+/* What the last round had to say of the odd job's report. */
+static bool doubt_of(site *s, char *out, size_t size)
+{
+    const adli_kept_job *job = adli_core_find(s->w.core, "default", names[ODD]);
+    const char *doubt = adl_cluster_job(s->w.core->cluster, job->number)->doubt;
+    snprintf(out, size, "%s", doubt ? doubt : "");
+    return doubt != NULL;
+}
+
 TEST(a_lying_job_with_its_own_token_leaves_the_others_what_an_honest_one_does)
 {
     site s, beside;
@@ -177,6 +186,17 @@ TEST(a_lying_job_with_its_own_token_leaves_the_others_what_an_honest_one_does)
     CHECK_OK(adli_core_decisions(s.w.core, "default", names[ODD], 1, &s.w.out));
     CHECK(s.w.out.data && strstr(s.w.out.data, "its report is not believed"));
     CHECK_INT(put_hints(&s, 0, ODD, greed), 403); /* of another job it says nothing */
+    /* The next scheduler believes it no more than this one did, at its first look. */
+    adli_api_free(s.api);
+    s.api = NULL;
+    char before[200] = "";
+    CHECK(doubt_of(&s, before, sizeof before) && strstr(before, "times and was not"));
+    REQUIRE_OK(reopen(&s.w));
+    step(&s.w, 60);
+    char after[200] = "";
+    CHECK(doubt_of(&s, after, sizeof after) && strstr(after, "times and was not"));
+    CHECK_INT(atoi(after + strcspn(after, "0123456789")),
+              atoi(before + strcspn(before, "0123456789")));
     close_site(&beside);
     close_site(&s);
 }
