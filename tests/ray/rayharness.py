@@ -140,14 +140,16 @@ def unshare():
 
 @contextlib.contextmanager
 def cluster(*nodes, **head):
-    """A head on which no trial or worker fits, and a node for each dict of arguments. head: further ones of the
-    head's."""
+    """A head on which no trial or worker fits, and a node for each dict of arguments; this process has joined it. head:
+    further ones of the head's."""
     import ray
     from ray.cluster_utils import Cluster
     unshare()
     found = Cluster()
     try:
         add_node(found, **{"num_cpus": 0, "include_dashboard": False, **head})
+        # Joined before the others are there: Ray 2.40 takes any node of this machine, and that one cannot be removed.
+        ray.init(address=found.address, log_to_driver=False, namespace="adaptdl")
         found.workers = [add_node(found, **node) for node in nodes]
         yield found
     finally:

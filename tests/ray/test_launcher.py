@@ -35,7 +35,6 @@ def cluster():
     port = free_port()
     with rayharness.cluster({"num_cpus": 2}, ray_client_server_port=port) as found:
         found.client = f"ray://127.0.0.1:{port}"  # as from a machine that is not in the cluster
-        ray.init(address=found.address, log_to_driver=False, namespace="adaptdl")  # for what the tests look at
         yield found
 
 

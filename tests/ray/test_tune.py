@@ -265,7 +265,6 @@ def test_gpus_first_and_of_one_type(tmp_path):
             end.write_text("")
 
     with rayharness.cluster(*kinds) as found:
-        ray.init(address=found.address, log_to_driver=False)
         rule = scheduler()
         analysis = search(tmp_path, trainable(), {"steps": 40, "until": str(end)}, scheduler=rule, watch=watch)
         trial, = analysis.trials
@@ -281,7 +280,6 @@ def test_lost_node_costs_a_restart_at_most(tmp_path):
     """The node of one of two replicas dies: the trial goes on with one."""
     end = tmp_path / "end"
     with rayharness.cluster({"num_cpus": 1, "resources": {"first": 1}}, {"num_cpus": 1, "resources": {"other": 1}}) as found:
-        ray.init(address=found.address, log_to_driver=False)
         lost = []
 
         def lose_once(trial, result):
@@ -303,8 +301,6 @@ def test_lost_node_costs_a_restart_at_most(tmp_path):
 def test_lost_node_of_the_trainable_costs_a_restart_at_most(tmp_path):
     """The machine with all that the trial has dies: it starts again on the other one, from Tune's storage."""
     with rayharness.cluster({"num_cpus": 1}, {"num_cpus": 1}) as found:
-        ray.init(address=found.address, log_to_driver=False)
-
         def lose(trial, result):
             owner = trial.temporary_state.ray_actor
             status = ray.get(owner.adaptdl_status.remote())
