@@ -6,7 +6,7 @@ same with a model that does almost nothing, thousands of steps: what is left is 
 for every model, and its share of a step of ResNet-18.
 
 Memory that was freed stays with the process. With --give-back it does not, as glibc has it: then a fifth to a quarter of a
-step are page faults, as many as the heap's end happens to be free, in either loop.
+step are page faults, as many as the heap's end happens to be free, in either loop. They are counted, too.
 
     PYTHONPATH=build/python/lib python3 tests/bench/bench_runner.py [--blocks N] [--steps N] [--batch-size N] [--give-back]
 """
@@ -14,6 +14,7 @@ step are page faults, as many as the heap's end happens to be free, in either lo
 import argparse
 import ctypes
 import pathlib
+import resource
 import statistics
 import sys
 import time
@@ -47,8 +48,8 @@ class Batches:
 
 
 def now():
-    """The clock, and the time that this process has worked."""
-    return time.monotonic(), time.process_time()
+    """The clock, the time that this process has worked, and its page faults."""
+    return time.monotonic(), time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 class Compare(dl.Callback):
@@ -63,6 +64,7 @@ class Compare(dl.Callback):
 
     def on_loader_end(self, runner):
         self.runner_s.append([b - a for a, b in zip(self.begin, now())])
+        runner.batch, runner.batch_metrics = None, {}  # each begins without a graph of the other's at the heap's end
         begin = now()
         total = 0.0
         for x, y in self.batches:
@@ -74,7 +76,7 @@ class Compare(dl.Callback):
         self.hand_s.append([b - a for a, b in zip(begin, now())])
 
     def steps_of(self, which, steps):
-        """Seconds a step in each block, with the runner and by hand; which: 0 the clock, 1 the processor."""
+        """Seconds a step in each block, with the runner and by hand; which: 0 the clock, 1 the processor; 2: page faults."""
         return ([times[which] / steps for times in block[1:]] for block in (self.runner_s, self.hand_s))
 
 
@@ -99,6 +101,8 @@ def main():
               "blocks)".format(name, 1000 * statistics.median(theirs), statistics.median(ratios),
                                0.93 * (high - low) / len(ratios) ** 0.5, low, high, len(ratios)))
     whole = statistics.median(theirs)
+    faults = [statistics.median(counts) for counts in compare.steps_of(2, args.steps)]
+    print("page faults a step: {1:.0f} by hand, {0:.0f} with the runner".format(*faults))
     ours, theirs = measure(Batches(100, 1), tiny(), 100).steps_of(1, 100)
     own = sorted(a - b for a, b in zip(ours, theirs))[len(ours) // 2]
     print("the runner's own work: {:.0f} us a step of processor time (median of {} blocks), {:.3f} % of ResNet-18's".format(

@@ -2,6 +2,7 @@
 """The runner in one process: what it computes and calls, events and stages, each engine that needs no GPU."""
 
 import io
+import weakref
 
 import harness
 
@@ -117,6 +118,20 @@ def test_no_gradients_outside_training():
 
     train(callbacks=[Watch()], num_epochs=1)
     assert set(Watch.seen) == {("train", True, True), ("valid", False, False)}
+
+
+def test_the_last_loss_stays_until_the_next_forward_pass_and_no_longer():
+    """As in a loop by hand: what of its graph is left at the heap's end spares the forward pass page faults."""
+    made, ends, stayed = parts(), [], []
+
+    class Watch(dl.Callback):
+        def on_batch_end(self, runner):
+            assert all(end() is None for end in ends)
+            ends.append(weakref.ref(runner.batch_metrics["loss"]))
+
+    made["model"].register_forward_pre_hook(lambda *_: stayed.append(bool(ends) and ends[-1]() is not None))
+    dl.SupervisedRunner().train(**made, loaders={"train": loaders()["train"]}, callbacks=[Watch()])
+    assert stayed == [False] + [True] * 5
 
 
 def test_seeds():

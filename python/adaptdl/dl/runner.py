@@ -536,9 +536,13 @@ class IRunner(ICallback):
                 if self.need_early_stop:
                     break
                 self.batch_extra = repeated(self.loader, number)
+                # The last loss stays until the next is there, as in a loop by hand: what is left of its graph keeps
+                # malloc from giving the end of the heap back, only to have it again in the forward pass.
+                before = self.batch_metrics
                 self._run_event("on_batch_start")
                 with self.engine.autocast():
                     self.handle_batch(self.batch)
+                del before
                 self._run_event("on_batch_end")
                 self._in_batch = False
                 if self.need_early_stop and self.engine.is_void:
