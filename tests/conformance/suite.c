@@ -66,7 +66,8 @@ const char *adlt_close(adlt_site *site)
     site->backend->ops->list(site->backend->self, forget_one, site->backend);
     site->backend->ops->free(site->backend->self);
     int left = adlt_backend.leftovers(site->state), now = count_descriptors();
-    for (int i = 0; left > 0 && i < 1000; i++) { /* a keeper goes just after its result came */
+    /* a keeper goes just after its result came, a pod when its kubelet gets to it */
+    for (double until_s = until(); left > 0 && adli_monotonic_s() < until_s;) {
         usleep(10000);
         left = adlt_backend.leftovers(site->state);
     }
