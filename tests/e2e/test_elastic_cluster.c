@@ -346,6 +346,17 @@ TEST(new_replicas_and_the_scheduler_may_be_killed_meanwhile)
 
 /* ---- random histories ---- */
 
+/* One is silent, for less than its peers take to lose it or for more: they go on without it. Nobody loses the only one. */
+static void stop_for_a_while(cluster *c, adli_rng *rng)
+{
+    pid_t pids[PIDS_MAX];
+    int joined;
+    hurt(c, SIGSTOP, adli_rng_below(rng, 2));
+    usleep((useconds_t)adli_rng_range(rng, 500000, 6000000));
+    for (int i = list_processes(c, pids, &joined) - 1; i >= 0; i--)
+        kill(pids[i], SIGCONT);
+}
+
 static void act(cluster *c, adli_rng *rng)
 {
     switch (adli_rng_below(rng, 8)) {
@@ -366,7 +377,7 @@ static void act(cluster *c, adli_rng *rng)
         hurt(c, SIGKILL, true);
         break;
     case 6:
-        hurt(c, SIGSTOP, adli_rng_below(rng, 2));
+        stop_for_a_while(c, rng);
         break;
     default:
         cluster_end(c, SIGKILL);
