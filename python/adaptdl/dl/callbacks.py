@@ -346,6 +346,16 @@ def clip(runner, function):
     return function(_parameters(runner.model))
 
 
+def _rates(optimizer, key):
+    """Learning rate and momentum, as metrics; key: the optimizer's or the schedule's, when there are several."""
+    group, suffix = optimizer.param_groups[0], f"/{key}" if key is not None else ""
+    momentum = group["betas"][0] if "betas" in group else group.get("momentum")
+    rates = {f"lr{suffix}": group["lr"]}
+    if momentum is not None:
+        rates[f"momentum{suffix}"] = momentum
+    return rates
+
+
 class OptimizerCallback(IOptimizerCallback):
     """Makes the optimizer's step, and adds its learning rate and momentum to the metrics. Where no callback and
     no program makes the backward pass, it does.
@@ -405,15 +415,6 @@ class OptimizerCallback(IOptimizerCallback):
             self._kept.forget()
             self._kept = None
 
-    def _stats(self):
-        group = self.optimizer.param_groups[0]
-        suffix = f"/{self.optimizer_key}" if self.optimizer_key is not None else ""
-        momentum = group["betas"][0] if "betas" in group else group.get("momentum")
-        stats = {f"lr{suffix}": group["lr"]}
-        if momentum is not None:
-            stats[f"momentum{suffix}"] = momentum
-        return stats
-
     def on_batch_end(self, runner):
         """The step, in training."""
         if runner.is_train_loader:
@@ -427,11 +428,11 @@ class OptimizerCallback(IOptimizerCallback):
                     clip(runner, self.grad_clip_fn)
                 runner.engine.optimizer_step(self.optimizer)
                 runner.engine.zero_grad(self.optimizer)
-        runner.batch_metrics.update(self._stats())
+        runner.batch_metrics.update(_rates(self.optimizer, self.optimizer_key))
 
     def on_loader_end(self, runner):
         """Learning rate and momentum."""
-        runner.loader_metrics.update(self._stats())
+        runner.loader_metrics.update(_rates(self.optimizer, self.optimizer_key))
 
 
 class SchedulerCallback(ISchedulerCallback):
@@ -467,12 +468,7 @@ class SchedulerCallback(ISchedulerCallback):
             self.scheduler.step(value)
         else:
             self.scheduler.step()
-        group = self.scheduler.optimizer.param_groups[0]
-        suffix = f"/{self.scheduler_key}" if self.scheduler_key is not None else ""
-        metrics[f"lr{suffix}"] = group["lr"]
-        momentum = group["betas"][0] if "betas" in group else group.get("momentum")
-        if momentum is not None:
-            metrics[f"momentum{suffix}"] = momentum
+        metrics.update(_rates(self.scheduler.optimizer, self.scheduler_key))
 
     def on_batch_end(self, runner):
         """The step of mode "batch", in training."""
