@@ -22,7 +22,7 @@ help:
 ## make test     set up, build and run the tests, plain and under sanitizers
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
 ## make test-elastic  1000 random histories of resizing in place, 200 with PyTorch (ADL_ELASTIC_SEED: from which on)
-## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first)
+## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first); ADL_RAY_LONG=1: its long tests too
 ## make bench    the performance table
 ## make bench-ray  a search of 8 trials on Ray: our scheduler, FIFO and ResourceChangingScheduler
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel
