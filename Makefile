@@ -23,7 +23,7 @@ help:
 ## make test-e2e, test-python, test-browser: the slower suites; .ci/run runs all of them
 ## make test-elastic  1000 random histories of resizing in place, 100 on a cluster, 200 with PyTorch (ADL_ELASTIC_SEED: from which on)
 ## make test-compat  programs on the original package and on this one, results compared (COMPAT: which); skips without the registry
-## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first)
+## make test-ray  adaptdl_ray on real Ray processes (installs Ray and PyTorch first); ADL_RAY_LONG=1: its long tests too
 ## make bench    the performance table
 ## make bench-ray  a search of 8 trials on Ray: our scheduler, FIFO and ResourceChangingScheduler
 ## make bench-torch  a PyTorch step with AdaptiveDataParallel beside plain DistributedDataParallel

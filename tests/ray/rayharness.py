@@ -35,8 +35,8 @@ TRIES = 3
 
 
 def main(path):
-    """Runs the tests of a file; with ADL_RAY_SHORT set, those that are not marked as long."""
-    if os.environ.get("ADL_RAY_SHORT"):
+    """Runs the tests of a file; those that are marked as long only with ADL_RAY_LONG set."""
+    if not os.environ.get("ADL_RAY_LONG"):
         sys.argv += ["-m", "not long"]
     harness.main(path)
 

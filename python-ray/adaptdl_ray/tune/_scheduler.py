@@ -227,6 +227,7 @@ class AdaptDLScheduler(TrialScheduler):
         watch = self._watches[trial.trial_id]
         if trial.status != Trial.RUNNING:
             watch.replicas, watch.target = 0, None
+            watch.question = None  # of an actor that goes: its answer would be taken for the next one's
             return
         watch.pending_since = None
         actor = trial.temporary_state.ray_actor
