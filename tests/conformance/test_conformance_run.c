@@ -639,7 +639,16 @@ TEST(output_goes_to_a_file_for_each_replica)
     CHECK_OK(adlt_start(site, "job", 1, 2,
                         "echo out $ADAPTDL_REPLICA_RANK; echo err $ADAPTDL_REPLICA_RANK >&2"));
     CHECK(adlt_wait(site, "job", 1, -1, ADLI_MEMBER_SUCCEEDED));
-    CHECK_STR(adlt_log(site, "job", 1, 0), "out 0\nerr 0\n");
-    CHECK_STR(adlt_log(site, "job", 1, 1), "out 1\nerr 1\n");
+    for (int rank = 0; rank < 2; rank++) {
+        char out[16], err[16], both[32];
+        snprintf(out, sizeof out, "out %d\n", rank);
+        snprintf(err, sizeof err, "err %d\n", rank);
+        snprintf(both, sizeof both, "%s%s", out, err);
+        const char *log = adlt_log(site, "job", 1, rank);
+        if (adlt_backend.here)
+            CHECK_STR(log, both);
+        else /* a node reads two pipes, in an order of its own */
+            CHECK(strlen(log) == strlen(both) && strstr(log, out) && strstr(log, err));
+    }
     CLOSE();
 }
