@@ -29,7 +29,8 @@ help:
 ## make python   the Python package for PYTHONPATH (build/python/lib)
 ## make wheel    the Python packages in dist/: adaptdl with the programs in it, and adaptdl_ray
 ## make install  programs, headers, libraries and the rest under PREFIX (/usr/local), below DESTDIR
-## make test-k8s the operator on a real Kubernetes: the one that KUBECONFIG names, or one brought up for it
+## make test-k8s the operator on a real Kubernetes: the one that KUBECONFIG names, or one brought up for it: what goes into 20 minutes
+##               (ADL_K8S_LONG=1: everything; ADL_K8S_SHORT=1: a minute or two)
 ## make bench-k8s  what the operator takes on 500 pretended nodes with 2000 jobs and 5000 pods
 ## make image    the operator as a container image, build/image/adaptdl-sched.tar
 ## make registry-image  Debian's docker-registry as one, build/image/adaptdl-registry.tar
