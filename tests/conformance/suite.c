@@ -64,6 +64,8 @@ const char *adlt_close(adlt_site *site)
     char command[256];
     wrong[0] = '\0';
     site->backend->ops->list(site->backend->self, forget_one, site->backend);
+    forget_one(site->backend, "job",
+               0); /* of groups that were forgotten something may be kept until their job goes */
     site->backend->ops->free(site->backend->self);
     int left = adlt_backend.leftovers(site->state), now = count_descriptors();
     /* a keeper goes just after its result came, a pod when its kubelet gets to it */
