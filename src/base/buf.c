@@ -84,8 +84,11 @@ void adli_buf_double(adli_buf *buf, double value)
         adli_buf_puts(buf, "null");
         return;
     }
-    if (fabs(value) < 1e15 && value == (double)(long long)value &&
-        !(value == 0 && signbit(value))) {
+    if (value == 0 && signbit(value)) { /* "-0" is read as an integer, which has no sign then */
+        adli_buf_puts(buf, "-0.0");
+        return;
+    }
+    if (fabs(value) < 1e15 && value == (double)(long long)value) {
         adli_buf_printf(buf, "%lld", (long long)value); /* what %.15g gives, sooner */
         return;
     }

@@ -41,12 +41,15 @@ TEST(buffer_stops_at_its_maximum)
 
 TEST(buffer_writes_doubles_that_read_back)
 {
-    const double values[] = {0, 0.1, 1.0 / 3, 1e-300, 123456789012345678.0, -2.5};
+    const double values[] = {0, -0.0, 0.1, 1.0 / 3, 1e-300, 123456789012345678.0, -2.5};
     for (size_t i = 0; i < ADLI_COUNT(values); i++) {
         adli_buf buf;
         adli_buf_init(&buf, 64);
         adli_buf_double(&buf, values[i]);
-        CHECK(strtod(buf.data, NULL) == values[i]);
+        json_t *read = json_loads(buf.data, JSON_DECODE_ANY, NULL);
+        CHECK(json_number_value(read) == values[i]);
+        CHECK_INT(signbit(json_number_value(read)) != 0, signbit(values[i]) != 0);
+        json_decref(read);
         adli_buf_fini(&buf);
     }
 }
