@@ -4,6 +4,7 @@
 #define ADLT_LEAKS_H
 
 #include "cluster.h"
+#include "entries.h"
 
 #include "backend/local/record.h"
 
@@ -78,26 +79,15 @@ typedef struct holdings {
     long memory_kib;
 } holdings;
 
-static inline int entries(const char *path)
-{
-    int count = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    if (dir)
-        closedir(dir);
-    return count;
-}
-
 static inline holdings holdings_of(pid_t pid)
 {
     char path[64];
     holdings now = {0};
     long pages = 0;
     snprintf(path, sizeof path, "/proc/%ld/fd", (long)pid);
-    now.files = entries(path);
+    now.files = adlt_entries(path);
     snprintf(path, sizeof path, "/proc/%ld/task", (long)pid);
-    now.threads = entries(path);
+    now.threads = adlt_entries(path);
     snprintf(path, sizeof path, "/proc/%ld/statm", (long)pid);
     FILE *file = fopen(path, "r");
     if (file && fscanf(file, "%*d %ld", &pages) == 1)

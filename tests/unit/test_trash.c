@@ -1,6 +1,7 @@
 /* A deleted job's files, however many, go in the background: the controller goes on meanwhile, and what an ended scheduler
  * left is removed by the next one. */
 #include "core_world.h"
+#include "entries.h"
 
 #include "backend/local/local.h"
 #include "base/clock.h"
@@ -120,22 +121,11 @@ static bool wait_for(site *s, const char *name, const char *phase)
     return false;
 }
 
-static int entries(const char *path)
-{
-    int count = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-    if (dir)
-        closedir(dir);
-    return count;
-}
-
 static int in_trash(const site *s)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/jobs/.trash", s->w.dir);
-    return entries(path);
+    return adlt_entries(path);
 }
 
 static bool wait_for_empty_trash(const site *s)
