@@ -36,9 +36,9 @@ typedef struct adli_mirrored {
 typedef struct adli_core_mirror {
     /* A row of the next commit, whole; borrowed. Under the core's lock: it takes what it needs. */
     void (*put)(void *user, const struct adli_store_job *row, const adli_mirrored *more);
-    /* Something of the job that people should see, with the next commit; it may be lost. */
+    /* Something of the job that people should see, with the next commit; it may be lost. bad: it is no good news. */
     void (*tell)(void *user, const char *uid, const char *ns, const char *name, const char *reason,
-                 const char *note);
+                 const char *note, bool bad);
     /* Writes what was put. A failure: nothing is committed, and all is put again later. */
     adl_status (*commit)(void *user);
     /* What jobs have learned, as text. */

@@ -55,8 +55,9 @@ void adli_core_event(adli_core *core, double now_s, const char *type, const char
 
 /* ---- decisions ---- */
 
+/* tell: whoever mirrors the job is told, too. */
 static void put_decision(adli_core *core, const adli_kept_job *job, int index, double now_s,
-                         adli_buf *out)
+                         bool tell, adli_buf *out)
 {
     const adl_snapshot *snapshot = adl_cluster_snapshot(core->cluster);
     const adl_decision *decision = adl_cluster_decision(core->cluster);
@@ -94,6 +95,8 @@ static void put_decision(adli_core *core, const adli_kept_job *job, int index, d
     adli_jw_text(out, "distrust", doubt);
     adli_jw_text(out, "text", text);
     adli_jw_close(out, '}');
+    if (tell && core->mirror.tell)
+        core->mirror.tell(core->mirror.user, job->uid, job->ns, job->name, "Decision", text, false);
 }
 
 void adli_core_decisions_of_round(adli_core *core, double now_s, double duration_s)
@@ -104,13 +107,14 @@ void adli_core_decisions_of_round(adli_core *core, double now_s, double duration
     core->round++;
     for (int i = 0; i < snapshot->job_count; i++) {
         adl_reason reason = decision->jobs[i].reason;
-        changed += reason != ADL_REASON_KEPT && reason != ADL_REASON_WAITING &&
-                   reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
+        bool changes = reason != ADL_REASON_KEPT && reason != ADL_REASON_WAITING &&
+                       reason != ADL_REASON_PINNED && reason != ADL_REASON_IMPOSSIBLE;
+        changed += changes;
         const adli_kept_job *job =
             adl_cluster_job(core->cluster, adl_cluster_round_job(core->cluster, i))->user;
         adli_buf text;
         adli_buf_init(&text, 1 << 20);
-        put_decision(core, job, i, now_s, &text);
+        put_decision(core, job, i, now_s, changes, &text);
         post(core, (adli_pending){.kind = PENDING_DECISION,
                                   .job = adli_strdup(job->uid),
                                   .round = core->round,

@@ -219,7 +219,7 @@ static void tell_taken(adli_core *core, adli_kept_job *job, int group, const adl
     adli_core_event(core, now_s, "ReplicaLost", job->id, fields.data, "%s", message);
     adli_buf_fini(&fields);
     if (core->mirror.tell)
-        core->mirror.tell(core->mirror.user, job->uid, job->ns, job->name, cause, message);
+        core->mirror.tell(core->mirror.user, job->uid, job->ns, job->name, cause, message, true);
     core->tell = true;
 }
 

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STATUS_MAX = 1 << 20, POOL_MAX = 900 << 10 };
+enum { STATUS_MAX = 1 << 20, POOL_MAX = 900 << 10, NOTE_SIZE = 1000 };
 
 #define MANAGER "fieldManager=adaptdl-sched&force=true"
 
@@ -77,17 +77,17 @@ static void post_event(adli_operator *op, const char *uid, const char *ns, const
 }
 
 static void tell(void *user, const char *uid, const char *ns, const char *name, const char *reason,
-                 const char *note)
+                 const char *note, bool bad)
 {
-    char text[300];
+    char text[NOTE_SIZE];
     snprintf(text, sizeof text, "%s", note);
-    post_event(user, uid, ns, name, reason, text, true);
+    post_event(user, uid, ns, name, reason, text, bad);
 }
 
 /* Once for each phase and reason, in order. */
 static void add_event(adli_operator *op, const adli_store_job *row)
 {
-    char told[40], note[1000];
+    char told[40], note[NOTE_SIZE];
     snprintf(told, sizeof told, "%d %d %.24s", row->phase, row->group,
              row->reason ? row->reason : "");
     pthread_mutex_lock(&op->lock);

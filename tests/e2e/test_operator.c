@@ -156,6 +156,23 @@ static bool wait_none(site *s, const char *prefix)
     return false;
 }
 
+/* How many objects under the prefix have the text somewhere. */
+static int count_with(site *s, const char *prefix, const char *text)
+{
+    const char *key;
+    json_t *object;
+    int count = 0;
+    pthread_mutex_lock(&s->fake.lock);
+    json_object_foreach(s->fake.objects, key, object)
+    {
+        char *whole = strncmp(key, prefix, strlen(prefix)) == 0 ? json_dumps(object, 0) : NULL;
+        count += whole && strstr(whole, text);
+        free(whole);
+    }
+    pthread_mutex_unlock(&s->fake.lock);
+    return count;
+}
+
 TEST(a_job_runs_and_its_status_tells)
 {
     site *s = open_site();
@@ -171,7 +188,7 @@ TEST(a_job_runs_and_its_status_tells)
               2); /* 3 of 4 cpus: one each */
     CHECK_INT(json_array_size(json_object_get(status, "conditions")), 4);
     json_decref(job);
-    CHECK(adlt_fake_count(&s->fake, "events/default/one.") > 0);
+    CHECK_INT(count_with(s, "events/default/one.", "\"note\": \"starts on 2"), 1);
     CHECK_INT(adlt_fake_count(&s->fake, "leases/default/adaptdl-sched"), 1);
     atomic_store(&s->fake.let_end, 1);
     CHECK(wait_phase(s, "one", "Succeeded"));
@@ -291,23 +308,6 @@ TEST(a_deleted_job_gives_way_to_another_of_its_name)
     CHECK(wait_none(s, "pods/default/one-" UID(3)));
     CHECK_INT(adlt_fake_count(&s->fake, "pods/default/one-" UID(4)), 2);
     close_site(s);
-}
-
-/* How many objects under the prefix have the text somewhere. */
-static int count_with(site *s, const char *prefix, const char *text)
-{
-    const char *key;
-    json_t *object;
-    int count = 0;
-    pthread_mutex_lock(&s->fake.lock);
-    json_object_foreach(s->fake.objects, key, object)
-    {
-        char *whole = strncmp(key, prefix, strlen(prefix)) == 0 ? json_dumps(object, 0) : NULL;
-        count += whole && strstr(whole, text);
-        free(whole);
-    }
-    pthread_mutex_unlock(&s->fake.lock);
-    return count;
 }
 
 TEST(a_replica_that_goes_with_its_node_is_told)

@@ -71,7 +71,10 @@ check "so does its JSON" said '"phase": "Running"' "$adaptdl" ls -o json
 check "describe tells of it" said "2, 2 ready" "$adaptdl" describe "$mine"
 check "nodes show it" said "default/$mine x2\|default/$mine x1" "$adaptdl" nodes -o wide
 check "explain knows it" within $patience said "node" "$adaptdl" explain "$mine"
+check "so do the job's events" within $patience said "Decision .*starts on 2" kubectl describe adljob "$mine"
 check "top shows it" said "$mine" "$adaptdl" top --once
+check "so does the dashboard, whose page the scheduler serves" said "<title>AdaptDL" \
+    kubectl get --raw "/api/v1/namespaces/adaptdl/services/https:adaptdl-supervisor:api/proxy/"
 check "events tell of it" said "Starting -> Running" "$adaptdl" events --job "$mine"
 check "logs of all ranks" within $patience said "\[1\] Hello, world! rank 1 of 2" "$adaptdl" logs --no-follow --all-ranks "$mine"
 check "a program beside a replica" said hello "$adaptdl" exec --rank 1 "$mine" -- sh -c 'echo $GREETING' </dev/null
