@@ -138,17 +138,23 @@ static void load_job(adli_operator *op, adli_store *store, adli_operator_job *jo
     job->object = NULL;
 }
 
+/* First those that an operator before us took, in its order, which the core asks for: within the second that the server
+ * knows it may have been any. */
 static int by_creation(const void *a, const void *b)
 {
     const adli_operator_job *x = *(adli_operator_job *const *)a,
                             *y = *(adli_operator_job *const *)b;
     const char *when[2];
+    double taken_s[2];
     const adli_operator_job *both[] = {x, y};
     for (int i = 0; i < 2; i++) {
+        taken_s[i] = adli_status_created(both[i]->object);
         const json_t *metadata = json_object_get(both[i]->object, "metadata");
         const char *text = json_string_value(json_object_get(metadata, "creationTimestamp"));
         when[i] = text ? text : "";
     }
+    if (taken_s[0] != taken_s[1])
+        return taken_s[0] < taken_s[1] ? -1 : 1;
     int order = strcmp(when[0], when[1]);
     return order ? order : strcmp(x->uid, y->uid);
 }

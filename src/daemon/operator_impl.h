@@ -40,6 +40,8 @@ typedef struct adli_status_more {
 void adli_status_write(const adli_store_job *row, const adli_status_more *more, adli_buf *out);
 /* Makes any text one that the server takes: what is no UTF-8 or no visible character becomes "?". */
 void adli_status_clean(char *text);
+/* When the core took the job; INFINITY: the object has no status of ours. */
+double adli_status_created(const json_t *object);
 /* What adli_status_write wrote, from the object: texts are new and in *keep (json_decref). false: the object
  * has no status of ours. */
 bool adli_status_read(const json_t *object, adli_store_job *row, json_t **keep);

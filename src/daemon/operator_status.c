@@ -204,6 +204,12 @@ static const char *keep_json(json_t *keep, const char *key, const json_t *value,
     return text(keep, key);
 }
 
+double adli_status_created(const json_t *object)
+{
+    const json_t *saved = json_object_get(json_object_get(object, "status"), "scheduler");
+    return json_is_object(saved) ? number(saved, "created") : INFINITY;
+}
+
 bool adli_status_read(const json_t *object, adli_store_job *row, json_t **keep)
 {
     const json_t *metadata = json_object_get(object, "metadata"),

@@ -295,6 +295,25 @@ TEST(what_conflicts_could_not_be_written_is_not_acted_on)
     close_site(s);
 }
 
+/* The server's seconds do not say in which order jobs of the same second were taken. */
+TEST(jobs_of_one_second_are_taken_over_in_their_order)
+{
+    site *s = open_site();
+    REQUIRE(s);
+    start_sched(s);
+    submit(s, "first", UID(9));
+    CHECK(wait_phase(s, "first", "Running"));
+    submit(s, "second", UID(1)); /* there is no room for both */
+    CHECK(wait_phase(s, "second", "Pending"));
+    kill_sched(s, SIGKILL);
+    adlt_fake_put(&s->fake, LEASE, "{\"spec\":{\"holderIdentity\":\"\"}}");
+    start_sched(s);
+    atomic_store(&s->fake.let_end, 1);
+    CHECK(wait_phase(s, "first", "Succeeded"));
+    CHECK(wait_phase(s, "second", "Succeeded"));
+    close_site(s);
+}
+
 TEST(a_deleted_job_gives_way_to_another_of_its_name)
 {
     site *s = open_site();
