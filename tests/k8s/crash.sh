@@ -2,7 +2,8 @@
 # The operator with a real API server behind a proxy that spoils what goes through (tests/helpers/helper_proxy.c): it is
 # killed before and after requests of a job's life; watches are cut and expired; writes meet conflicts, everything 429 or
 # a slow server, and a second writer. Each time the job is run once, to its end.
-#   ADLT_CRASH_EVERY=N   every Nth request is a crash point (12; 1: all of them, some minutes)
+#   ADLT_CRASH_EVERY=N   every Nth request is a crash point (12; 1: all of them, the better part of an hour)
+#   ADLT_CRASH_FROM=N    the first one (1)
 . "$(dirname "$0")/cluster.bash"
 sched=$PWD/build/release/bin/adaptdl-sched proxy=$PWD/build/release/helpers/helper_proxy step=${ADLT_CRASH_EVERY:-12}
 [ -x "$sched" ] && [ -x "$proxy" ] || skip "build/release is not built"
@@ -76,7 +77,7 @@ cp "$work/requests" "$work/plain"
 echo "info - $total requests in the life of a job, without those of the lease"
 check "the operator's requests are seen" test "$total" -gt 10
 points=0
-for ((n = 1; n <= total; n += step)); do
+for ((n = ${ADLT_CRASH_FROM:-1}; n <= total; n += step)); do
     for when in before after; do
         case_of "$when-$n" $when "$n"
         points=$((points + $(grep -c ^killed "$work/requests")))
