@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ADLT_KUBE_CONNECTIONS = 64, ADLT_KUBE_BYTES = 1 << 16 };
+enum { ADLT_KUBE_CONNECTIONS = 256, ADLT_KUBE_BYTES = 1 << 16 };
 
 struct adlt_kube_server;
 

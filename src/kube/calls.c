@@ -11,6 +11,8 @@
 #include <string.h>
 
 enum { ANSWER_MAX = 32 << 20, USUAL_S = 10, CONFLICTS_MAX = 3 };
+/* Thousands at once a busy server would answer so late that none was in time, and who leads would have to wait for them. */
+enum { AT_ONCE = 64 };
 
 typedef struct pending {
     adli_kube *kube;
@@ -19,6 +21,7 @@ typedef struct pending {
     double until_s;
     int failures, conflicts;
     bool over;
+    int *going; /* of those that were begun with it, how many are not over */
 } pending;
 
 static bool on_data(adli_transfer *transfer, const char *bytes, size_t count)
@@ -78,6 +81,7 @@ static void on_done(adli_transfer *transfer, int code, const char *failure, doub
     snprintf(p->call->failure, sizeof p->call->failure, "%s",
              whole ? failure : "the answer is too long");
     p->over = true;
+    --*p->going;
     pthread_cond_broadcast(&p->kube->news);
 }
 
@@ -86,22 +90,29 @@ static adl_status prepare(adli_kube *kube, adli_kube_call *call, pending *p)
     adli_buf_init(&call->answer, call->max_bytes ? call->max_bytes : ANSWER_MAX);
     call->code = 0;
     call->failure[0] = 0;
-    *p = (pending){.kube = kube,
-                   .call = call,
-                   .until_s = adli_monotonic_s() + (call->time_s > 0 ? call->time_s : USUAL_S)};
+    *p = (pending){.kube = kube, .call = call};
     p->transfer = (adli_transfer){.method = call->method,
                                   .body = call->body,
                                   .type = call->type,
                                   .data = on_data,
                                   .done = on_done,
                                   .user = p};
-    set_limit(p);
     adl_status status = adli_kube_url(kube, call->path, &p->transfer.url);
     if (status != ADL_OK) {
         snprintf(call->failure, sizeof call->failure, "%s", adl_error());
         p->over = true;
     }
     return status;
+}
+
+/* Under lock. Its time begins now. */
+static void begin(pending *p, int *going)
+{
+    p->until_s = adli_monotonic_s() + (p->call->time_s > 0 ? p->call->time_s : USUAL_S);
+    p->going = going;
+    set_limit(p);
+    ++*going;
+    adli_kube_begin(p->kube, &p->transfer, 0);
 }
 
 void adli_kube_do(adli_kube *kube, adli_kube_call *calls, int count)
@@ -118,12 +129,14 @@ void adli_kube_do(adli_kube *kube, adli_kube_call *calls, int count)
     if (!all)
         return;
     pthread_mutex_lock(&kube->lock);
-    for (int i = 0; i < count; i++)
-        if (!all[i].over)
-            adli_kube_begin(kube, &all[i].transfer, 0);
-    for (int i = 0; i < count; i++)
-        while (!all[i].over)
+    int next = 0, going = 0;
+    while (next < count || going > 0) {
+        for (; next < count && going < AT_ONCE; next++)
+            if (!all[next].over)
+                begin(&all[next], &going);
+        if (going > 0)
             pthread_cond_wait(&kube->news, &kube->lock);
+    }
     pthread_mutex_unlock(&kube->lock);
     for (int i = 0; i < count; i++)
         free(all[i].transfer.url);

@@ -43,7 +43,7 @@ typedef struct adli_kube_call {
     char failure[200];
 } adli_kube_call;
 
-/* Makes the calls, all at once, and waits for them. Any thread. */
+/* Makes the calls, some dozens at a time, and waits for them. Any thread. */
 void adli_kube_do(adli_kube *kube, adli_kube_call *calls, int count);
 /* What a call's answer means: OK for 2xx; ENOENT 404, 410; ESTATE 409; EINVAL 400, 403, 422 and the other
  * refusals; ETIMEOUT 408, 429 and EIO 5xx, or no answer. The text has the server's message after `what`. */

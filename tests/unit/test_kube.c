@@ -111,7 +111,8 @@ typedef struct site {
     adlt_kube_server server;
     adli_kube *kube;
     atomic_int step;
-    char seen[3000]; /* of the last request */
+    atomic_int at_once, most; /* requests at a time */
+    char seen[3000];          /* of the last request */
 } site;
 
 static void make_kube(site *s, const char *token_file)
@@ -236,6 +237,36 @@ TEST(what_meets_another_change_is_asked_again)
     CHECK_FAILS(adli_kube_one(s.kube, "PUT", "/changing", "{}", NULL, 0, NULL), ADL_ESTATE,
                 "it was modified");
     CHECK_INT(atomic_load(&s.step), 1);
+    close_site(&s);
+}
+
+enum { MANY = 400 };
+
+static void answer_many(void *user, adlt_kube_request *request)
+{
+    site *s = user;
+    int now = atomic_fetch_add(&s->at_once, 1) + 1, most = atomic_load(&s->most);
+    while (now > most && !atomic_compare_exchange_weak(&s->most, &most, now))
+        ;
+    usleep(20000); /* so that there are several */
+    atomic_fetch_sub(&s->at_once, 1);
+    adlt_kube_answer(request, 200, "", "{}");
+}
+
+TEST(many_calls_go_some_at_a_time)
+{
+    site s = {0};
+    static adli_kube_call calls[MANY];
+    REQUIRE(open_site(&s, answer_many));
+    for (int i = 0; i < MANY; i++)
+        calls[i] = (adli_kube_call){.method = "GET", .path = "/many"};
+    adli_kube_do(s.kube, calls, MANY);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_INT(calls[i].code, 200);
+        adli_kube_call_fini(&calls[i]);
+    }
+    CHECK(atomic_load(&s.most) > 1);
+    CHECK(atomic_load(&s.most) <= 64);
     close_site(&s);
 }
 
