@@ -71,7 +71,6 @@ check "so does its JSON" said '"phase": "Running"' "$adaptdl" ls -o json
 check "describe tells of it" said "2, 2 ready" "$adaptdl" describe "$mine"
 check "nodes show it" said "default/$mine x2\|default/$mine x1" "$adaptdl" nodes -o wide
 check "explain knows it" within $patience said "node" "$adaptdl" explain "$mine"
-check "so do the job's events" within $patience said "Decision .*starts on 2" kubectl describe adljob "$mine"
 check "top shows it" said "$mine" "$adaptdl" top --once
 check "so does the dashboard, whose page the scheduler serves" said "<title>AdaptDL" \
     kubectl get --raw "/api/v1/namespaces/adaptdl/services/https:adaptdl-supervisor:api/proxy/"
