@@ -206,6 +206,7 @@ def test_in_place(cluster, folder, tmp_path):
         service.close()
 
 
+@pytest.mark.long  # a node of the test before that dies as it begins is a restart, which it does not allow for
 def test_a_worker_dies_in_place(cluster, folder, tmp_path):
     """The others go on without it, be it rank 0 or another, and somebody takes its place; nobody is restarted."""
     end = tmp_path / "end"
